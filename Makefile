@@ -7,7 +7,7 @@ FRAMEWORKS := .venv-frameworks
 REPRODUCE := .venv-reproduce
 SAMPLE ?= sample_logs/tool_tail_growth
 
-.PHONY: demo test test-all golden test-bytes test-ray test-s3 test-trl test-recorders test-exports test-writers reproduce reproduce-small reproduce-gallery reproduce-gpu reproduce-start check format bench bench-traces bench-one-set docs fuzz fuzz-coverage sync-samples clean
+.PHONY: demo test test-all golden test-bytes test-ray test-s3 test-trl test-recorders test-exports test-writers reproduce reproduce-small reproduce-gallery reproduce-gpu reproduce-start check format bench bench-traces bench-mismatch bench-one-set docs fuzz fuzz-coverage sync-samples clean
 
 demo: $(STAMP)  ## judge the sample run whose post-tool tails grow
 	$(BIN)/ptt diagnose $(SAMPLE)

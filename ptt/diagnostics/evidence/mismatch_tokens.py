@@ -17,18 +17,17 @@ from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.audited_steps import rows_of_steps
 from ptt.diagnostics.evidence.mismatch_causes import Sign, sign
 from ptt.diagnostics.evidence.validity import with_ranks
-from ptt.diagnostics.flat_lists import flatten
-from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
-from ptt.diagnostics.statistics.fill_values import NO_FILLS
-from ptt.diagnostics.statistics.mismatch_fingerprint import MismatchFingerprint, ScoredTokens, mismatch_fingerprint
-from ptt.diagnostics.statistics.pair_sample import without_placeholders
+from ptt.diagnostics.statistics.mismatch_fingerprint import (
+    MismatchFingerprint,
+    ScoredTokens,
+    lay_out_scored,
+    mismatch_fingerprint,
+)
 from ptt.diagnostics.statistics.staleness import add_lags
 from ptt.diagnostics.wording import pct, sig
 
 TRAINER: Final = "old_logp"  # before any update on the batch
 ENGINE: Final = "rollout_logp"
-BEFORE: Final = 2  # tokens before an observation that a text tokenised again changes
-AFTER: Final = 3
 ID_TOKENS: Final = 1 << 17  # whose ids are read: the identity of a token shows in some ten thousand
 NOTICED: Final = 0.01  # nats of mean |r|: twice what two engines in bfloat16 usually leave
 OF_SEQUENCES: Final = {
@@ -40,6 +39,7 @@ OF_SEQUENCES: Final = {
     "falls",
     "by_lag",
 }
+NOISY: Final = 0.03  # nats of mean |r| that follow nothing: half as much again as healthy kernels leave at most
 KNOWN_TEMPERATURE: Final = 0.005  # from 1: what is recorded is rounded
 
 
@@ -54,7 +54,8 @@ class MismatchPattern:
     @property
     def noticed(self) -> bool:
         """Whether the differences are large enough to be said, though below the limits of mere size."""
-        return self.name == "partly_copied" or (self.name != "noise" and self.mean >= NOTICED)
+        least = {"partly_copied": 0.0, "noise": NOISY}.get(self.name, NOTICED)
+        return self.mean >= least
 
     @property
     def of_sequences(self) -> bool:
@@ -82,80 +83,38 @@ def gather_pattern(tokens: Tokens | None) -> MismatchPattern | None:
 
 def _scored(tokens: Tokens) -> ScoredTokens | None:
     """Lay the model tokens of the sampled sequences end to end, with what is known of each."""
-    samples, length = tokens.tables.samples, pl.col("model_mask").list.len()
+    length = pl.col("model_mask").list.len()
     whole = [pl.col(name).list.len() == length for name in (TRAINER, ENGINE)]
-    rows = samples.drop_nulls(["step", "model_mask", TRAINER, ENGINE]).filter(length > 0, *whole).sort("step", "seq")
+    rows = tokens.tables.samples.drop_nulls(["step", "model_mask", TRAINER, ENGINE]).filter(length > 0, *whole)
     if rows.is_empty():
         return None
-    nothing = pl.lit(math.nan, pl.Float32).repeat_by(length)
-    fits = pl.col("ref_logp").list.len() == length
-    rows = rows.with_columns(pl.when(fits).then(pl.col("ref_logp")).otherwise(nothing).alias("ref_logp"))
-    offsets, mask = flatten(rows["model_mask"])
-    mask = mask.astype(np.bool_)
-    count = np.diff(offsets)
-    row = np.repeat(np.arange(len(count)), count)
-    trainer, engine, reference = (
-        without_placeholders(flatten(rows[name])[1].astype(np.float64), NO_FILLS)
-        for name in (TRAINER, ENGINE, "ref_logp")
-    )
-    chosen = mask & np.isfinite(trainer) & np.isfinite(engine)
-    known = _identity(tokens, rows)
-    return ScoredTokens(
-        row=row[chosen],
-        place=(np.arange(len(row)) - offsets[row])[chosen],
-        trainer=trainer[chosen],
-        engine=engine[chosen],
-        reference=reference[chosen],
-        boundary=_boundaries(mask, row)[chosen],
-        ids=_ids(tokens, rows, count)[chosen],
-        step=rows["step"].to_numpy().astype(np.int64),
-        sample=known["sample"].to_numpy().astype(np.int64),
-        rank=known["rank"].cast(pl.Float64).fill_null(math.nan).to_numpy(),
-        lag=known["lag"].cast(pl.Float64).fill_null(math.nan).to_numpy(),
-    )
+    known = _identity(tokens, _with_ids(tokens, rows).sort("step", "seq"))
+    return lay_out_scored(known.rename({TRAINER: "trainer", ENGINE: "engine", "ref_logp": "reference"}))
 
 
 def _identity(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return sample, rank and lag of each sequence, in order; a sequence without a name is a sample of its own."""
-    known = with_ranks(tokens, rows.select("seq", "step"))
+    """Add sample, rank and lag of each sequence; a sequence without a name is a sample of its own."""
     named = [name for name in ("sample_id", "policy_version") if name in tokens.scan.columns]
+    known = with_ranks(tokens, rows)
     known = known.join(tokens.scalars.select("seq", *named), on="seq", how="left", maintain_order="left")
     known = add_lags(known)[0] if "policy_version" in named else known.with_columns(lag=pl.lit(None, pl.Int64))
     own = pl.col("sample_id").cast(pl.String) if "sample_id" in named else pl.lit(None, pl.String)
     return known.with_columns(sample=pl.coalesce(own, pl.col("seq").cast(pl.String)).rank("dense"))
 
 
-def _boundaries(mask: BoolArray, row: IntArray) -> BoolArray:
-    """Mark tokens within BEFORE of the next observation of their sequence, or AFTER of the last."""
-    near = np.zeros(len(mask), np.bool_)
-    for distance in range(1, max(BEFORE, AFTER) + 1):
-        beside = row[distance:] == row[:-distance]
-        if distance <= AFTER:
-            near[distance:] |= beside & ~mask[:-distance]
-        if distance <= BEFORE:
-            near[:-distance] |= beside & ~mask[distance:]
-    return near & mask
-
-
-def _ids(tokens: Tokens, rows: pl.DataFrame, count: IntArray) -> IntArray:
-    """Return token ids of sequences at steps spread over the run, -1 elsewhere."""
-    ids = np.full(int(count.sum()), -1, np.int64)
+def _with_ids(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
+    """Add token ids to the sequences of steps spread over the run, null to the others."""
+    nothing = pl.lit(None, pl.List(pl.Int64)).alias("token_ids")
     if "token_ids" not in tokens.scan.columns:
-        return ids
-    steps = rows["step"].unique().sort()
-    a_step = max(
-        float(tokens.sound_rows["length"].cast(pl.Int64).sum()) / max(tokens.sound_rows["step"].n_unique(), 1), 1
-    )
+        return rows.with_columns(nothing)
+    steps, every = rows["step"].unique().sort(), tokens.sound_rows
+    a_step = max(float(every["length"].cast(pl.Int64).sum()) / max(every["step"].n_unique(), 1), 1.0)
     most = min(len(steps), max(2, int(ID_TOKENS / a_step)))
-    chosen = steps.gather(np.unique(np.linspace(0, len(steps) - 1, most).round().astype(np.int64)))
-    read = rows_of_steps(tokens, chosen.to_list())
+    chosen = np.unique(np.linspace(0, len(steps) - 1, most).round().astype(np.int64))
+    read = rows_of_steps(tokens, steps.gather(chosen).to_list())
     if not isinstance(read.schema["token_ids"], pl.List):
-        return ids
-    lengths = rows.select("seq", length=pl.col("model_mask").list.len())
-    joined = lengths.join(read.select("seq", "token_ids"), on="seq", how="left", maintain_order="left")
-    fits = (joined["token_ids"].list.len() == joined["length"]).fill_null(value=False).to_numpy()
-    ids[np.repeat(fits, count)] = flatten(joined["token_ids"].filter(fits))[1].astype(np.int64)
-    return ids
+        return rows.with_columns(nothing)
+    return rows.join(read.select("seq", pl.col("token_ids").cast(pl.List(pl.Int64))), on="seq", how="left")
 
 
 # ---- patterns
@@ -189,6 +148,7 @@ FALL_SHARE: Final = 0.5
 RISE: Final = 0.75
 GREW: Final = 1.2
 CONSTANT: Final = 0.7
+ROUNDED: Final = 0.95
 PLAIN: Final = 0.02  # nats of mean |r|: noise below it is nobody's fault
 
 
@@ -227,6 +187,7 @@ PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
     "grows_apart": lambda one: _grows(one) and math.isfinite(one.reference_gap),
     "grows": _grows,
     "by_token": lambda one: one.token_share > TOKEN_SHARE and one.signed < AWAY and one.spread < GREW,
+    "rounded": lambda one: one.rounded > ROUNDED,
     "noise": lambda one: one.mean > PLAIN and one.spread < GREW and not one.token_share > TOKEN_SHARE,
 }
 """By the name of its sign; NaN follows none."""
@@ -263,10 +224,10 @@ def _numbers(one: MismatchFingerprint) -> dict[str, str]:
 
 def _shares(one: MismatchFingerprint) -> Iterator[tuple[str, str]]:
     names = "copied", "copied_reference", "shifted", "negative", "certain", "r_squared", "first_at_boundary"
-    for name in (*names, "persists", "token_share"):
+    for name in (*names, "persists", "token_share", "rounded"):
         value: float = getattr(one, name)
         yield name, pct(value) if math.isfinite(value) else "?"
 
 
-def _factor(log: FloatArray | float) -> str:
-    return sig(math.exp(float(log))) if math.isfinite(float(log)) else "?"
+def _factor(log: float) -> str:
+    return sig(math.exp(log)) if math.isfinite(log) else "?"

@@ -11,9 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
+import polars as pl
 
+from ptt.diagnostics.flat_lists import flatten
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray, dot
+from ptt.diagnostics.statistics.fill_values import NO_FILLS
+from ptt.diagnostics.statistics.pair_sample import without_placeholders
 
+BEFORE: Final = 2  # tokens before an observation that a text tokenised again changes
+AFTER: Final = 3
 CERTAIN: Final = -0.01  # nats: of more certain tokens the logit is rounding
 SURE: Final = -0.05  # nats: equal logprobs of more certain tokens are no coincidence worth counting
 UNLIKELY: Final = -12.0  # nats: beyond it both sides are in the tail of float16
@@ -34,6 +41,7 @@ BODY: Final = 40  # from this place on, nothing of the start is left
 MIN_PART: Final = 50  # tokens on either side of such a comparison
 EQUAL: Final = 0.9  # of the tokens of a copied sequence; the rest are certain to both
 BINS: Final = 24  # of steps
+FLOAT_BITS: Final = 0xFFFF  # of float32, which bfloat16 lacks
 LEVELS: Final = 10  # classes of tokens by their logprob
 
 
@@ -58,6 +66,53 @@ class ScoredTokens:
     lag: FloatArray
 
 
+def lay_out_scored(rows: pl.DataFrame) -> ScoredTokens:
+    """Lay sequences end to end: step, sample, rank, lag, model_mask and, as long as it, trainer and engine.
+
+    reference and token_ids are left out where they are null or of another length.
+    """
+    length = pl.col("model_mask").list.len()
+    rows = rows.with_columns(
+        pl.when(pl.col(name).list.len() == length).then(pl.col(name)).otherwise(nothing.repeat_by(length)).alias(name)
+        for name, nothing in (("reference", pl.lit(math.nan, pl.Float32)), ("token_ids", pl.lit(-1, pl.Int64)))
+    )
+    offsets, mask = flatten(rows["model_mask"])
+    mask = mask.astype(np.bool_)
+    row = np.repeat(np.arange(rows.height), np.diff(offsets))
+    trainer, engine, reference = (
+        without_placeholders(flatten(rows[name])[1].astype(np.float64), NO_FILLS)
+        for name in ("trainer", "engine", "reference")
+    )
+    chosen = mask & np.isfinite(trainer) & np.isfinite(engine)
+    step, sample = (rows[name].to_numpy().astype(np.int64) for name in ("step", "sample"))
+    rank, lag = (rows[name].cast(pl.Float64).fill_null(math.nan).to_numpy() for name in ("rank", "lag"))
+    return ScoredTokens(
+        row=row[chosen],
+        place=(np.arange(len(row)) - offsets[row])[chosen],
+        trainer=trainer[chosen],
+        engine=engine[chosen],
+        reference=reference[chosen],
+        boundary=_boundaries(mask, row)[chosen],
+        ids=flatten(rows["token_ids"])[1].astype(np.int64)[chosen],
+        step=step,
+        sample=sample,
+        rank=rank,
+        lag=lag,
+    )
+
+
+def _boundaries(mask: BoolArray, row: IntArray) -> BoolArray:
+    """Mark tokens within BEFORE of the next observation of their sequence, or AFTER of the last."""
+    near = np.zeros(len(mask), np.bool_)
+    for distance in range(1, max(BEFORE, AFTER) + 1):
+        beside = row[distance:] == row[:-distance]
+        if distance <= AFTER:
+            near[distance:] |= beside & ~mask[:-distance]
+        if distance <= BEFORE:
+            near[:-distance] |= beside & ~mask[distance:]
+    return near & mask
+
+
 @dataclass(frozen=True, kw_only=True)
 class MismatchFingerprint:
     """What the differences follow; NaN: too little to tell.
@@ -65,7 +120,7 @@ class MismatchFingerprint:
     mean: of |r|, nats. copied, copied_reference: share of sequences whose engine logprobs are the
     trainer's, or the reference's, to the bit. shifted: share of the tokens beyond BIG whose logprob is a neighbour's on
     the other side; unshifted: the same of the other neighbour. negative: share of r < 0. certain: share of tokens to
-    which the engine gives probability 1 and the trainer less. signed: mean u over mean |u|. slope, r_squared: of u on
+    which the engine gives probability 1 and the trainer less. rounded: share of the engine's logprobs that bfloat16 holds. signed: mean u over mean |u|. slope, r_squared: of u on
     the logit. one_rank, rank_share: log-level of the first rank above the second, and share of the variance of the
     sequences' levels between ranks. reference_gap: distance of the engine from the reference over its distance from the
     trainer. reference_follows: correlation of u with the trainer's distance from the reference. firsts: sequences with
@@ -85,6 +140,7 @@ class MismatchFingerprint:
     unshifted: float
     negative: float
     certain: float
+    rounded: float
     signed: float
     slope: float
     r_squared: float
@@ -124,6 +180,7 @@ def mismatch_fingerprint(tokens: ScoredTokens) -> MismatchFingerprint | None:
     return MismatchFingerprint(
         mean=float(np.abs(r).mean()),
         certain=float(((tokens.engine > -SMALLEST) & (tokens.trainer < UNCERTAIN)).mean()),
+        rounded=float((_bits(tokens.engine[low < SURE]) & FLOAT_BITS == 0).mean()),
         negative=float((r[moved] < 0).mean()) if moved.any() else math.nan,
         signed=float(u[use].mean()) / size if size > 0 else math.nan,
         **_copies(tokens, low),
@@ -136,6 +193,10 @@ def mismatch_fingerprint(tokens: ScoredTokens) -> MismatchFingerprint | None:
         **_steps(levels, tokens),
         token_share=_token_share(tokens, u, use),
     )
+
+
+def _bits(values: FloatArray) -> npt.NDArray[np.uint32]:
+    return values.astype(np.float32).view(np.uint32)
 
 
 def _logit(logp: FloatArray) -> FloatArray:
