@@ -73,12 +73,21 @@ def gather_pattern(tokens: Tokens | None) -> MismatchPattern | None:
     found = mismatch_fingerprint(scored)
     if found is None:
         return None
+    name = name_pattern(found, temperature=_temperature(tokens))
+    return None if name is None else MismatchPattern(name=name, sign=sign(name, **_numbers(found)), mean=found.mean)
+
+
+def name_pattern(found: MismatchFingerprint, *, temperature: float = math.nan) -> str | None:
+    """Return the first of `PATTERNS` that is followed; temperature: that of sampling, NaN where unknown."""
     name = next((name for name, follows in PATTERNS.items() if follows(found)), None)
-    if name is None:
-        return None
-    if name == "scaled":
-        name = _scaled(found, tokens)
-    return MismatchPattern(name=name, sign=sign(name, **_numbers(found)), mean=found.mean)
+    return _scaled(found, temperature) if name == "scaled" else name
+
+
+def _temperature(tokens: Tokens) -> float:
+    if "temperature" not in tokens.scan.columns:
+        return math.nan
+    mean = tokens.scalars["temperature"].drop_nulls().mean()
+    return float(mean) if isinstance(mean, (int, float)) else math.nan
 
 
 def _scored(tokens: Tokens) -> ScoredTokens | None:
@@ -193,18 +202,14 @@ PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
 """By the name of its sign; NaN follows none."""
 
 
-def _scaled(one: MismatchFingerprint, tokens: Tokens) -> str:
-    """Say which side's temperature is missing, where that of sampling is recorded: the trainer's or the engine's.
+def _scaled(one: MismatchFingerprint, temperature: float) -> str:
+    """Say which side's temperature is missing, the trainer's or the engine's.
 
     The raw side is at 1. Sampling at T < 1 is sharper than that, so a sharper trainer has the temperature.
     """
-    if "temperature" not in tokens.scan.columns:
+    if not abs(temperature - 1) > KNOWN_TEMPERATURE:
         return "scaled"
-    mean = tokens.scalars["temperature"].drop_nulls().mean()
-    known = float(mean) if isinstance(mean, (int, float)) else math.nan
-    if not abs(known - 1) > KNOWN_TEMPERATURE:
-        return "scaled"
-    return "scaled_raw_engine" if (one.slope > 0) == (known < 1) else "scaled_raw_trainer"
+    return "scaled_raw_engine" if (one.slope > 0) == (temperature < 1) else "scaled_raw_trainer"
 
 
 def _numbers(one: MismatchFingerprint) -> dict[str, str]:

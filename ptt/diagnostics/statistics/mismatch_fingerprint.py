@@ -117,20 +117,21 @@ def _boundaries(mask: BoolArray, row: IntArray) -> BoolArray:
 class MismatchFingerprint:
     """What the differences follow; NaN: too little to tell.
 
-    mean: of |r|, nats. copied, copied_reference: share of sequences whose engine logprobs are the
-    trainer's, or the reference's, to the bit. shifted: share of the tokens beyond BIG whose logprob is a neighbour's on
-    the other side; unshifted: the same of the other neighbour. negative: share of r < 0. certain: share of tokens to
-    which the engine gives probability 1 and the trainer less. rounded: share of the engine's logprobs that bfloat16 holds. signed: mean u over mean |u|. slope, r_squared: of u on
-    the logit. one_rank, rank_share: log-level of the first rank above the second, and share of the variance of the
-    sequences' levels between ranks. reference_gap: distance of the engine from the reference over its distance from the
-    trainer. reference_follows: correlation of u with the trainer's distance from the reference. firsts: sequences with
-    far tokens; first_at_boundary: share of those whose first one is at a boundary; boundary_mass: share of |u| at
-    boundaries over their share of tokens. inside: share of the far tokens that are in affected sequences; persists:
-    share of far tokens from the first on; far_negative; after: level from the first far token on, over the quiet one.
-    start: log-level of the start of a sequence above its body, in the upper half of the sequences; start_signed.
-    step_share: share of the levels' variance between steps. by_lag: correlation of level and lag. fall, spread, rise:
-    largest drop of the log-level by step bins, their range, and their correlation with time. token_share: share of the
-    variance of u that goes with the token's identity, within classes of equal logprob.
+    mean: of |r|, nats. copied, copied_reference: share of sequences whose engine logprobs are the trainer's, or the
+    reference's, to the bit. shifted: share of the tokens beyond BIG whose logprob is a neighbour's on the other
+    side; unshifted: the same of the other neighbour. negative: share of r < 0. certain: share of tokens to which
+    the engine gives probability 1 and the trainer less. rounded: share of the engine's logprobs that bfloat16
+    holds. signed: mean u over mean |u|. slope, r_squared: of u on the logit. one_rank, rank_share: log-level of the
+    first rank above the second, and share of the variance of the sequences' levels between ranks. reference_gap:
+    distance of the engine from the reference over its distance from the trainer. reference_follows: correlation of
+    u with the trainer's distance from the reference. firsts: sequences with far tokens; first_at_boundary: share of
+    those whose first one is at a boundary; boundary_mass: share of |u| at boundaries over their share of tokens.
+    inside: share of the far tokens that are in affected sequences; persists: share of far tokens from the first on;
+    far_negative; after: level from the first far token on, over the quiet one. start: log-level of the start of a
+    sequence above its body, in the upper half of the sequences; start_signed. step_share: share of the levels'
+    variance between steps. by_lag: correlation of level and lag. fall, spread, rise: largest drop of the log-level
+    by step bins, their range, and their correlation with time. token_share: share of the variance of u that goes
+    with the token's identity, within classes of equal logprob.
     """
 
     mean: float
