@@ -60,6 +60,8 @@ RELATED: Final = 0.8
 GOES_WITH: Final = 0.5  # rank correlation of the changes from step to step
 MAX_CHANCE: Final = 0.01
 MIN_PAIRED: Final = 30
+MAX_PAIRED: Final = 2_000  # the last ones: the draws cost time
+DRAWS: Final = 199
 TIMING_RATE: Final = 0.05
 AT_ALL_STEPS: Final = 0.9
 CRASHED: Final = 0.5  # of the reward, that is lost as the mismatch jumps
@@ -194,10 +196,10 @@ def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tup
 
 def _stays(level: Series) -> bool:
     """Return whether the level ends where it began, as far as it scatters."""
-    early, late = level.values[: level.width], level.values[-level.width :]
-    factor = float(np.median(late) / np.median(early))
-    above = float((late > np.median(early)).mean())
-    return 1 / STEADY <= factor <= STEADY or MIXED <= above <= 1 - MIXED
+    values = level.values[-level.width :]
+    early, late = float(np.median(level.values[: level.width])), float(np.median(values))
+    above = float((values > early).mean())
+    return late <= STEADY * early <= STEADY**2 * late or MIXED <= above <= 1 - MIXED
 
 
 def _jump(level: Series, limit: float) -> int | None:
@@ -277,11 +279,12 @@ def _companions(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
         series = metrics.get(name)
         if series is None:
             continue
-        steps, one, two = np.intersect1d(level.steps, series.finite()[0], return_indices=True)
-        if len(steps) < MIN_PAIRED:
+        _, one, two = np.intersect1d(level.steps, series.finite()[0], return_indices=True)
+        one, two = one[-MAX_PAIRED:], two[-MAX_PAIRED:]
+        if len(one) < MIN_PAIRED:
             continue
         changes, others = np.diff(level.values[one]), np.diff(series.finite()[1][two])
-        found = within_correlation(changes, others, np.zeros(len(changes), np.int64), seed=SEED)
+        found = within_correlation(changes, others, np.zeros(len(changes), np.int64), seed=SEED, draws=DRAWS)
         if kind == "lag" and float(np.median(series.finite()[1])) >= LAGS:
             yield sign("lags", name=series.raw_name, lag=sig(float(np.median(series.finite()[1]))))
         if found.rho >= GOES_WITH and found.p_value <= MAX_CHANCE:

@@ -23,7 +23,8 @@ MAX_BYTES: Final = 65_536  # the size of a file's head: settings are smaller, an
 LINE: Final = re.compile(
     r"^ {0,8}([A-Za-z_][\w./-]{0,63}):[ \t]*(?:(\d[\d_]{0,15}(?:\.0)?)[ \t]*(?:#.*)?)?\r?$", re.MULTILINE
 )
-ENGINE: Final = re.compile(rf"(?<![\w#])({'|'.join(sorted(ENGINE_SETTINGS))}):[ \t]*([\w.+-]+)")  # in braces too
+ENGINE: Final = re.compile(rf"(?<!\w)({'|'.join(sorted(ENGINE_SETTINGS))}):[ \t]*([\w.+-]+)")  # in braces too
+COMMENT: Final = re.compile(r"(?m)(?:^|(?<=\s))#.*$")
 WRAPPED: Final = frozenset({"value", "desc"})  # W&B's: the number is one line below its name
 
 
@@ -46,7 +47,7 @@ def _facts(file: RunFile) -> Facts:
 def _yaml(text: str) -> dict[str, Any]:
     """Return the whole numbers and the engine's settings by name, whatever they are nested in."""
     found: dict[str, Any] = {}
-    for name, value in ENGINE.findall(text):
+    for name, value in ENGINE.findall(COMMENT.sub("", text)):
         found.setdefault(name, value)
     above = ""
     for name, number in LINE.findall(text):
