@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from builders import write_recorder_run
 
 import ptt
 from ptt.diagnostics.evidence.mismatch_causes import sign
 from ptt.diagnostics.evidence.mismatch_tokens import name_pattern
 from ptt.diagnostics.statistics.mismatch_fingerprint import MismatchFingerprint, lay_out_scored, mismatch_fingerprint
-from tests.builders import write_recorder_run
 
 STEPS, ROWS, LENGTH, GAP = 24, 16, 64, range(24, 32)
 SHAPE = STEPS * ROWS, LENGTH
