@@ -7,6 +7,8 @@ or half of the probabilities', up to the limit the finding is low; it is also lo
 sides do not show what is logged. High where the peak is ten times the limit, or a tenth of the importance ratios lie
 beyond their bounds. Its causes are ranked by the signs for and against each: how the mismatch begins, grows and falls
 back, the events that it goes with, the settings, and the recorded tokens.
+Low too where the recorded tokens differ by less, from 0.01 nats on, but by a pattern that no arithmetic leaves, or by
+noise from 0.03 nats on.
 Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
 is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
@@ -26,7 +28,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.mismatch_tokens import NOTICED, MismatchPattern
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_freshness import MIN_STEPS, cause_of, freshest, with_causes
+from ptt.diagnostics.rules.data_freshness import MIN_STEPS, cause_of, freshest, lag_of, response, with_causes
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, measured, peak_median, series_evidence
 from ptt.diagnostics.statistics.mismatch_shape import LARGE
@@ -69,7 +71,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         )
     findings = [finding for mismatch in mismatches if (finding := _finding(mismatch)) is not None]
     pattern = evidence.mismatch_pattern
-    if not findings and pattern is not None and pattern.noticed:
+    if not findings and pattern is not None and pattern.noticed and not _stale(evidence):
         return with_causes(_small(pattern, evidence), evidence, keep=1)
     if not findings:
         peaks = (
@@ -88,6 +90,12 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return worst
     where = f"; {pct(shape.tail.share)} of the recorded differences beyond {LARGE:g} nats come after tool output"
     return replace(worst, claim=worst.claim + where, causes=(cause_of(shape).name, *worst.causes))
+
+
+def _stale(evidence: Evidence) -> bool:
+    """Return whether the differences are those of old rollouts, which stale-rollouts judges."""
+    lag = lag_of(evidence)
+    return lag is not None and response(evidence, lag, float(np.median(lag.finite()[1]))) is not None
 
 
 def _small(pattern: MismatchPattern, evidence: Evidence) -> Finding:
