@@ -7,7 +7,7 @@ FRAMEWORKS := .venv-frameworks
 REPRODUCE := .venv-reproduce
 SAMPLE ?= sample_logs/tool_tail_growth
 
-.PHONY: demo test test-all golden test-bytes test-ray test-s3 test-trl test-recorders test-exports test-writers reproduce reproduce-small reproduce-gallery reproduce-gpu reproduce-start check format bench bench-traces bench-one-set watch-calibration docs fuzz fuzz-coverage sync-samples clean
+.PHONY: demo test test-all golden test-bytes test-ray test-s3 test-trl test-recorders test-exports test-writers reproduce reproduce-small reproduce-gallery reproduce-gpu reproduce-start check format bench bench-traces bench-mismatch bench-one-set watch-calibration docs fuzz fuzz-coverage sync-samples clean
 
 demo: $(STAMP)  ## judge the sample run whose post-tool tails grow
 	$(BIN)/ptt diagnose $(SAMPLE)
@@ -121,6 +121,9 @@ bench-traces: $(BENCHES)/.ready  ## what judging 100,000 episodes costs beside a
 
 watch-calibration: $(STAMP)  ## how often a watch stops healthy runs, and how late those that go wrong: writes docs/watch.md (five minutes; RUNS="DIR..." adds real healthy runs)
 	$(BIN)/python -m benchmarks.watch_calibration --seed-block held-out --write $(if $(RUNS),--runs $(RUNS))
+
+bench-mismatch: $(STAMP)  ## how often the cause of a mismatch is named right; CASES=folder of dumps with known causes (an hour)
+	$(BIN)/python -m benchmarks.mismatch_causes $(CASES) --page
 
 bench-one-set: $(STAMP)  ## how often a change within one set of traces is found, and one without any accused (an hour)
 	$(BIN)/python -m benchmarks.one_set

@@ -727,7 +727,12 @@ def own_texts() -> str:
     for room in ROOMS:
         for module in home.glob(room if room.endswith(".py") else f"{room}/**/*.py"):
             texts |= {module.name, *_literals(module.read_bytes())}
-    for table in ("metrics/switches.toml", "metrics/identities.toml", "verdict/causes.toml"):
+    for table in (
+        "metrics/switches.toml",
+        "metrics/identities.toml",
+        "evidence/mismatch_causes.toml",
+        "verdict/causes.toml",
+    ):
         texts.update(_strings(tomllib.loads(home.joinpath(table).read_text(encoding="utf-8"))))
     texts.update(_strings({name: dict(metric.aliases) for name, metric in metrics().items()}))
     texts.update(_strings({name: document()[name] for name in ("reporters", "splits", "frameworks")}))

@@ -169,6 +169,21 @@ def test_how_long_a_run_was_to_be_is_read(tmp_path: Path, case: str) -> None:
     assert facts(written(tmp_path, name, text)).items() >= expected.items()
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("args.json", '{"rollout": {"enable_prefix_caching": true, "temperature": 0.7}, "lora_rank": 16}'),
+        (
+            "config.yaml",
+            "rollout: {enable_prefix_caching: true, temperature: 0.7}\n# use_peft: true\nlora_rank: 16\n",
+        ),
+    ],
+)
+def test_what_sets_the_engine_apart_is_read(tmp_path: Path, name: str, text: str) -> None:
+    expected = {"enable_prefix_caching": True, "temperature": 0.7, "lora_rank": 16}
+    assert facts(written(tmp_path, name, text)) == expected
+
+
 @pytest.mark.parametrize("name", ["package.json", "config.toml"])
 def test_other_files_are_no_settings(tmp_path: Path, name: str) -> None:
     assert not takers(run_file(written(tmp_path, name, '{"epochs": 10}')))

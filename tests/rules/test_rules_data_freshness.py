@@ -15,8 +15,9 @@ from rule_cases import BY_ID, broken, healthy, judged, jump, level, not_judged
 import ptt
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.mismatch import Freshness, gather_freshness
+from ptt.diagnostics.evidence.mismatch_causes import sign
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
-from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.model import Broken, Link, Severity
 from ptt.diagnostics.rules.data_freshness import response
 
 STEPS = 100
@@ -176,6 +177,15 @@ def test_no_rare_syncs_are_seen_in_other_distances(mean_abs: Array) -> None:
     healthy(judged("stale-rollouts", lagging(level(0.5)), pairs=pair("old/rollout", p99=level(1.0), mean_abs=mean_abs)))
 
 
+def test_a_cache_that_events_empty_is_left_to_engine_mismatch() -> None:
+    logged: dict[str, Array] = {"mismatch/logp_abs_mean": 0.002 + 0.02 * (np.arange(STEPS) % 20)}
+    found = broken(judged("stale-rollouts", logged))
+    assert "only every 20 steps" in found.claim
+    cache = (sign("falls_restart", name="kl", when="21, 41"), sign("prefix_caching", setting="it is on"))
+    assert not isinstance(judged("stale-rollouts", logged, mismatch_signs=cache), Broken)
+    assert "outlives the weights" in broken(judged("engine-mismatch", logged, mismatch_signs=cache)).claim
+
+
 def test_the_answer_to_the_lag_is_a_plain_count_of_pairs() -> None:
     """Four in five pairs of a stale and a fresh step, counted one by one."""
     draw = np.random.default_rng(11)
@@ -264,6 +274,19 @@ def test_an_updated_policy_cannot_match_the_engine_better_than_the_old_one() -> 
     healthy(judged("old-logprobs-off", {}, pairs=still | nearer | alike))
     both_far = pair("policy/rollout", p99=level(2.0), mean_abs=level(0.29))
     healthy(judged("old-logprobs-off", {}, pairs=still | both_far | off))
+
+
+def test_a_dump_from_after_the_update_holds_no_wrong_old_logprobs() -> None:
+    """Its distance from the old logprobs is the update: a steep learning rate, and no fault of the old logprobs."""
+    far = pair("policy/old", p99=level(0.6), mean_abs=level(0.2))
+    engine = pair("old/rollout", p99=level(0.05), mean_abs=level(0.004))
+    assert "which is the update" in healthy(judged("old-logprobs-off", {}, pairs=far | engine)).reason
+    earlier = {"kl/old": level(0.005)}  # the mean over the updates of a batch; 0.2**2 / 2 is 0.02
+    assert "over the updates of a batch" in healthy(judged("old-logprobs-off", earlier, pairs=far)).reason
+    as_far = {"kl/old": level(0.03)}  # at each update, the first one too
+    broken(judged("old-logprobs-off", as_far, pairs=far), severity=Severity.MEDIUM)
+    apart = pair("old/rollout", p99=level(1.0), mean_abs=level(0.2))
+    broken(judged("old-logprobs-off", earlier, pairs=far | apart), severity=Severity.MEDIUM)
 
 
 def test_old_logprobs_are_told_in_their_unit_and_by_the_limit_in_force() -> None:

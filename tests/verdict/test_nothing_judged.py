@@ -35,6 +35,7 @@ def headline(*kinds: str, metrics: pl.DataFrame = METRICS) -> str:
     [
         (["unrecognised"] * 2, "No training log was found: 2 files in unknown formats."),
         (["unrecognised", "unreadable"], "No training log was found: 1 file in unknown formats; 1 file that"),
+        (["unrecognised", "run_settings"], "No training log was found: 1 file in unknown formats; 1 file of settings."),
         (["git_lfs_pointer"] * 12, "12 files are Git LFS pointers: run `git lfs pull`."),
         (["git_lfs_pointer", "unrecognised"], "1 file is a Git LFS pointer: run `git lfs pull`."),
         (["mlflow_files"] * 3, "MLflow store with parameters only: no metric was logged."),

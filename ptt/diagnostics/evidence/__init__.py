@@ -16,6 +16,8 @@ from ptt.diagnostics.evidence.excursions import Recurrence
 from ptt.diagnostics.evidence.machines import Event, Machines
 from ptt.diagnostics.evidence.mask import MaskEvidence
 from ptt.diagnostics.evidence.mismatch import Freshness, RankMismatch
+from ptt.diagnostics.evidence.mismatch_causes import Sign
+from ptt.diagnostics.evidence.mismatch_tokens import MismatchPattern
 from ptt.diagnostics.evidence.prompt_groups import PromptGroups
 from ptt.diagnostics.evidence.recomputed_scalars import ScalarAudit
 from ptt.diagnostics.evidence.recorded_batches import Copies, RecordedBatches
@@ -54,6 +56,8 @@ class Evidence:
     groups: PromptGroups | None = None  # None: neither rewards by prompt group nor shares of them are recorded
     freshness: Freshness | None = None  # None: no policy version is recorded
     mismatch: MismatchShape | None = None  # None: no engine's logprobs, or too few tokens before or after tool output
+    mismatch_pattern: MismatchPattern | None = None  # None: the recorded tokens follow none, or are not recorded
+    mismatch_signs: tuple[Sign, ...] = ()  # what recorded tokens tell of the causes of a mismatch
     rank_mismatch: RankMismatch | None = None  # None: no engine's logprobs, or fewer than two ranks are known
     pairs: Mapping[str, PairSteps] = field(default_factory=dict)  # by name of the pair, for pairs that have tokens
     reference: Reference | None = None  # None: not looked for

@@ -137,7 +137,7 @@ def gather_excursions(
     """Return what departs and returns beyond noise, one entry for the same steps, in the order of `WATCHED`."""
     other = other or {}
     searched = {name: metrics[name] for name in WATCHED if name in metrics and _is_usable(metrics[name])}
-    happened = _happened(metrics, other, run, evaluation, events, segments) if searched else {}
+    happened = happened_at(metrics, other, run, evaluation, events, segments) if searched else {}
     rate = FALSE_ALARMS / max(1, len(searched))
     found: list[Recurrence] = []
     for name, series in searched.items():
@@ -201,7 +201,7 @@ def _with_beside(recurrence: Recurrence, metrics: Mapping[str, Series], other: M
     return replace(recurrence, beside=tuple(beside))
 
 
-def _happened(
+def happened_at(
     metrics: Mapping[str, Series],
     other: Mapping[str, Series],
     run: Run,
@@ -219,7 +219,9 @@ def _happened(
                 steps[kind].append(_sparse(series, run))
     steps[CHECKPOINT].append(_saved(run))
     steps[RESTART].append(np.array(sorted(_restarts(run, events, segments)), np.int64))
-    epoch = metrics.get("epoch") or other.get("epoch") or other.get("train/epoch")
+    epoch = metrics.get("epoch") or next(
+        (one for one in other.values() if one.raw_name.rpartition("/")[2] == "epoch"), None
+    )
     if epoch is not None:
         at, values = epoch.finite()
         steps[EPOCH].append(at[1:][np.diff(np.floor(values)) > 0])

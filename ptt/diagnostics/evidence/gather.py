@@ -31,10 +31,12 @@ from ptt.diagnostics.evidence.completions import (
 from ptt.diagnostics.evidence.contradictions import find_contradictions
 from ptt.diagnostics.evidence.environment import gather_environment, tool_table
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
-from ptt.diagnostics.evidence.excursions import gather_excursions
+from ptt.diagnostics.evidence.excursions import gather_excursions, happened_at
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
 from ptt.diagnostics.evidence.mask import gather_mask
 from ptt.diagnostics.evidence.mismatch import gather_freshness, gather_mismatch, gather_rank_mismatch
+from ptt.diagnostics.evidence.mismatch_course import metric_signs
+from ptt.diagnostics.evidence.mismatch_tokens import gather_pattern
 from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_seconds
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
 from ptt.diagnostics.evidence.prompt_groups import gather_groups
@@ -312,6 +314,7 @@ def gather(
         freshness=topic("freshness", lambda: gather_freshness(tokens)),
         mismatch=topic("mismatch", lambda: gather_mismatch(tokens, post_name=post_name)),
         rank_mismatch=topic("mismatch by rank", lambda: gather_rank_mismatch(tokens)),
+        mismatch_pattern=topic("pattern of the mismatch", lambda: gather_pattern(tokens)),
         pairs=pairs,
         reference=reference,
         kl_witness=topic("witness of the KL", lambda: gather_kl_witness(tokens, series)),
@@ -360,6 +363,18 @@ def gather(
             segments=evidence.segments,
         ),
     )
+    signs = topic(
+        "course of the mismatch",
+        lambda: metric_signs(
+            series,
+            other=other,
+            pairs=pairs,
+            run=run,
+            excursions=excursions or (),
+            happened=happened_at(series, other, run, evidence.evaluation, evidence.events, evidence.segments),
+        ),
+    )
+    pattern = evidence.mismatch_pattern
     described = topic(
         "outcome",
         lambda: describe_run_series(
@@ -376,7 +391,11 @@ def gather(
     tables |= {"courses": described.courses} if described else {}
     return Gathered(
         evidence=replace(
-            evidence, excursions=excursions, described=described.outcomes if described else (), seconds=seconds
+            evidence,
+            excursions=excursions,
+            mismatch_signs=(*((pattern.sign,) if pattern else ()), *(signs or ())),
+            described=described.outcomes if described else (),
+            seconds=seconds,
         ),
         # the rows leave these out, and there may be thousands
         tables=Tables(tables, {"other_series": partial(series_parts, other)}) if wide.parts else tables,

@@ -20,7 +20,7 @@ from ptt.diagnostics.parsers.io.setup_files import (
     pickled_settings,
     read_settings,
 )
-from ptt.diagnostics.parsers.io.telemetry import Facts, planned_length
+from ptt.diagnostics.parsers.io.telemetry import Facts, length_and_engine
 from ptt.diagnostics.parsers.io.token_dumps import content
 
 STEMS: Final = frozenset(
@@ -104,7 +104,7 @@ def _read(file: RunFile) -> Context | None:
         settings |= command_settings(overrides)
     if name.endswith(".toml") and (part := PARTS.get(name.rpartition(".")[0])) is not None:
         settings |= {f"{part}.{key}": value for key, value in settings.items()}
-    facts = _planned(settings)
+    facts = _facts(settings)
     if name.endswith((".sh", ".py")):
         facts |= _of_program(" ".join(chain.from_iterable(STARTED.findall(text.decode("utf-8", "replace")))))
     return Context(facts=facts, settings=kept(settings))
@@ -115,8 +115,8 @@ def _of_program(text: str) -> Facts:
     return {} if match is None else {"framework": PROGRAMS.get(match[1], match[1])}
 
 
-def _planned(settings: dict[str, Any]) -> Facts:
-    return planned_length({name.replace(".", "/"): value for name, value in settings.items()})
+def _facts(settings: dict[str, Any]) -> Facts:
+    return length_and_engine({name.replace(".", "/"): value for name, value in settings.items()})
 
 
 def _of_metadata(found: Any) -> Context:
@@ -135,7 +135,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         value, lost = content(file)
         yield from lost
         if settings := pickled_settings(value):
-            yield Context(facts=_planned(settings), settings=kept(settings))
+            yield Context(facts=_facts(settings), settings=kept(settings))
         return
     if found := setup_in(file):
         yield found

@@ -35,7 +35,7 @@ from ptt.diagnostics.model import (
     in_unit,
     since_words,
 )
-from ptt.diagnostics.parsers import PARSERS, git_lfs_pointer
+from ptt.diagnostics.parsers import PARSERS, git_lfs_pointer, run_settings
 from ptt.diagnostics.store.ingest import UNREADABLE, UNRECOGNISED
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 from ptt.diagnostics.verdict.causes import Explains, first_failure, link_causes, raise_settings
@@ -297,6 +297,7 @@ def why_nothing_was_judged(
     """Say what the files of a run are, where no rule could judge anything; `sources`: path, kind and rows of each."""
     kinds = Counter(sources["kind"].to_list())
     foreign, closed, pointers = (kinds.pop(kind, 0) for kind in (UNRECOGNISED, UNREADABLE, LFS_POINTER))
+    settings = kinds.pop(run_settings.PARSER.name, 0)
     paths = sources.filter(pl.col("kind") == LFS_POINTER)["path"].to_list()
     logs = [path for path in paths if git_lfs_pointer.holds_log(path)]  # weights are pointers in many a run
     if pointers and (logs or not kinds):
@@ -307,7 +308,7 @@ def why_nothing_was_judged(
         )
     if not kinds:
         told = sources.filter((pl.col("kind") == UNRECOGNISED) & pl.col("note").is_not_null())
-        return _no_log(foreign, closed, told)
+        return _no_log(foreign, closed, settings, told)
     if metrics.height or wide.parts:
         names = metrics["name_raw"].n_unique() + len(set(wide.spellings()["name_raw"]))
         return NothingJudged(headline=_too_little(names, evidence), next=(SEE_SOURCES,))
@@ -322,9 +323,9 @@ def why_nothing_was_judged(
     return NothingJudged(headline=_without_metrics(kinds), next=(SEE_SOURCES,))
 
 
-def _no_log(foreign: int, closed: int, told: pl.DataFrame) -> NothingJudged:
+def _no_log(foreign: int, closed: int, settings: int, told: pl.DataFrame) -> NothingJudged:
     """Say that nothing is a log; `told`: files in no format of which it is known why they are not read."""
-    if not foreign and not closed:
+    if not foreign and not closed and not settings:
         return NothingJudged(headline="The run contains no files.", next=(SEE_SOURCES,))
     unread = []
     if told.height:
@@ -335,6 +336,7 @@ def _no_log(foreign: int, closed: int, told: pl.DataFrame) -> NothingJudged:
     if foreign > told.height:
         unread.append(f"{_files(foreign - told.height)} in unknown formats")
     unread += [f"{_files(closed)} that cannot be read"] if closed else []
+    unread += [f"{_files(settings)} of settings"] if settings else []
     return NothingJudged(headline=f"No training log was found: {'; '.join(unread)}.", next=(SEE_SOURCES,))
 
 

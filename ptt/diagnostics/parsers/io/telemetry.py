@@ -169,6 +169,14 @@ SAFE_SETTINGS: Final = frozenset(
 )  # fmt: skip
 
 
+ENGINE_SETTINGS: Final = frozenset(
+    {"apply_rope_fusion", "bias_activation_fusion", "clear_kv_cache_on_weight_sync", "enable_prefix_caching",
+     "enable_sleep_mode", "expert_model_parallel_size", "free_cache_engine", "load_in_4bit", "load_in_8bit", "lora_r",
+     "lora_rank", "pack_length", "packing", "quantization", "recompute_kv_cache_after_weight_updates", "temperature",
+     "top_p", "use_lora", "use_peft", "vllm_enable_lora", "vllm_enable_prefix_caching", "vllm_enable_sleep_mode"}
+)  # fmt: skip
+"""What may set the inference engine apart from the trainer."""
+
 PLANNED: Final[Mapping[str, frozenset[str]]] = {
     "planned_steps": frozenset(
         {"total_steps", "num_training_steps", "training_steps", "train_steps", "max_iters", "total_iters",
@@ -191,16 +199,17 @@ def safe_settings(settings: Mapping[str, Any]) -> Facts:
         last = re.split(r"[./]", name)[-1]
         if last in PLANS and (count := as_step(settings[name]) or 0) > 0:
             facts[PLANS[last]] = count
-        if last in SAFE_SETTINGS and (value := plain_setting(settings[name])) is not None:
+        if last in SAFE_SETTINGS | ENGINE_SETTINGS and (value := plain_setting(settings[name])) is not None:
             facts[last] = value
         elif ROLLOUT_N.search(name) and (value := plain_setting(settings[name])) is not None:
             facts["rollout_n"] = value  # `n` by itself is the name of too many things
     return facts
 
 
-def planned_length(settings: Mapping[str, Any]) -> Facts:
-    """Take of settings only how long the run was to be."""
-    return {name: value for name, value in safe_settings(settings).items() if name in PLANNED or name == "max_steps"}
+def length_and_engine(settings: Mapping[str, Any]) -> Facts:
+    """Take of settings only how long the run was to be, and what may set the engine apart from the trainer."""
+    taken = PLANNED.keys() | ENGINE_SETTINGS | {"max_steps"}
+    return {name: value for name, value in safe_settings(settings).items() if name in taken}
 
 
 def plain_setting(value: Any) -> str | int | float | bool | None:

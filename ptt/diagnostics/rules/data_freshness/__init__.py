@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.mismatch_causes import MismatchAnswer, MismatchCause, Sign, rank_causes
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
+from ptt.diagnostics.rules.interface import Finding
 from ptt.diagnostics.rules.single_series import aligned, selected
 from ptt.diagnostics.statistics.mismatch_shape import HEAD, MismatchShape
 from ptt.diagnostics.wording import pct, sig
@@ -163,3 +166,36 @@ def cause_of(shape: MismatchShape) -> Cause:
         "weights; if not, compare the token ids of the whole context",
         "use one chat template and one limit for tool output on both sides; sync before each batch",
     )
+
+
+def answer_of(evidence: Evidence, *own: Sign) -> MismatchAnswer | None:
+    """Return the causes that the signs of this run favour, and `own` ones; None where they favour none."""
+    return rank_causes((*evidence.mismatch_signs, *own), framework=evidence.run.framework)
+
+
+def with_causes(finding: Finding, evidence: Evidence, *own: Sign, keep: int | None = None) -> Finding:
+    """Add the ranked causes to a finding, the experiment that tells the first two apart, and the setting to change.
+
+    own: what the rule itself saw. keep: how many of the finding's last pieces of advice hold whatever the cause; by
+    default all. Where no sign favours any cause the finding stays as it is.
+    """
+    answer = answer_of(evidence, *own)
+    if answer is None:
+        return finding
+    named, pair = answer.first.title, answer.indistinguishable
+    if pair is not None:
+        named = f"{named} or {answer.causes[1].title}"
+    points = "" if answer.undecided or own else f"; the signs point to {named}"  # a rule's own sign is its claim
+    return replace(
+        finding,
+        claim=finding.claim + points,
+        causes=tuple(_cause_words(cause) for cause in answer.causes),
+        confirm=(answer.experiment, *(finding.confirm if keep is None else ())),
+        next=(answer.setting, *(finding.next if keep is None else finding.next[-keep:])),
+        evidence={**finding.evidence, **answer.evidence},
+    )
+
+
+def _cause_words(cause: MismatchCause) -> str:
+    against = f"; against it: {', '.join(cause.against)}" if cause.against else ""
+    return f"{cause.title}: {', '.join(cause.for_)}{against}"

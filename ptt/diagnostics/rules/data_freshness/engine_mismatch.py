@@ -2,8 +2,13 @@
 
 What: one of these stays above its limit: the mean difference of probabilities 0.01; the KL between engine and trainer
 0.1 nats a token (either sign); the mean of exp |difference of logprobs| 1.05; the mean absolute difference of logprobs
-0.05 nats, logged or from recorded tokens. From a tenth of the KL's limit, or half of the probabilities', up to the
-limit the finding is low; it is also low where the recorded tokens of both sides do not show what is logged.
+0.05 nats, logged or from recorded tokens, or of the mean logprobs of whole sequences. From a tenth of the KL's limit,
+or half of the probabilities', up to the limit the finding is low; it is also low where the recorded tokens of both
+sides do not show what is logged. High where the peak is ten times the limit, or a tenth of the importance ratios lie
+beyond their bounds. Its causes are ranked by the signs for and against each: how the mismatch begins, grows and falls
+back, the events that it goes with, the settings, and the recorded tokens.
+Low too where the recorded tokens differ by less, from 0.01 nats on, but by a pattern that no arithmetic leaves, or by
+noise from 0.03 nats on.
 Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
 is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
@@ -20,11 +25,20 @@ from typing import NamedTuple
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.mismatch_tokens import NOTICED, MismatchPattern
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_freshness import MIN_STEPS, cause_of, freshest, trainer_pair
+from ptt.diagnostics.rules.data_freshness import (
+    MIN_STEPS,
+    cause_of,
+    freshest,
+    lag_of,
+    response,
+    trainer_pair,
+    with_causes,
+)
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.single_series import lasting_excess, measured, peak_median, series_evidence
+from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, measured, peak_median, series_evidence
 from ptt.diagnostics.statistics.mismatch_shape import LARGE
 from ptt.diagnostics.wording import pct, sig
 
@@ -38,7 +52,10 @@ MOST = 0.5  # of the large differences lie after tool output
 MIN_LIFT = 1.5  # times their share of the tokens, at the low end of its interval
 HIGH_FACTOR = 10.0  # times the limit, of the distance from nothing
 
-METRICS = ("mismatch/prob_diff", "mismatch/kl", "mismatch/prob_error", "mismatch/logp_abs_mean")
+HIGH_TRUNCATED = 0.1  # of the ratios: the correction then discards as much as it corrects
+TRUNCATED = ("is/high_frac", "is/low_frac", "is/truncated_frac")
+
+METRICS = ("mismatch/prob_diff", "mismatch/kl", "mismatch/prob_error", "mismatch/logp_abs_mean", "mismatch/ppl_diff")
 
 
 class Mismatch(NamedTuple):
@@ -61,6 +78,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             "vllm_importance_sampling_correction=True",
         )
     findings = [finding for mismatch in mismatches if (finding := _finding(mismatch)) is not None]
+    pattern = evidence.mismatch_pattern
+    if not findings and pattern is not None and pattern.noticed and not _stale(evidence):
+        return with_causes(_small(pattern, evidence), evidence, keep=1)
     if not findings:
         peaks = (
             f"{mismatch.series.raw_name} peaks at {sig(peak_median(mismatch.series))}, limit {mismatch.limit:g}"
@@ -71,11 +91,51 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if unseen:
         findings = [replace(finding, severity=Severity.LOW, claim=finding.claim + unseen) for finding in findings]
     worst = min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
+    if not unseen:
+        worst = with_causes(_by_harm(worst, evidence), evidence, keep=1)
     shape = evidence.mismatch
     if shape is None or shape.tail is None or shape.tail.share < MOST or shape.tail.lift_interval[0] < MIN_LIFT:
         return worst
     where = f"; {pct(shape.tail.share)} of the recorded differences beyond {LARGE:g} nats come after tool output"
     return replace(worst, claim=worst.claim + where, causes=(cause_of(shape).name, *worst.causes))
+
+
+def _stale(evidence: Evidence) -> bool:
+    """Return whether the differences are those of old rollouts, which stale-rollouts judges."""
+    lag = lag_of(evidence)
+    return lag is not None and response(evidence, lag, float(np.median(lag.finite()[1]))) is not None
+
+
+def _small(pattern: MismatchPattern, evidence: Evidence) -> Finding:
+    """Return the finding on a mismatch within the limits whose tokens follow a pattern that no arithmetic leaves."""
+    return Finding(
+        severity=Severity.LOW,
+        claim=f"Inference engine and trainer differ by a pattern, though little: mean of |old/rollout| is "
+        f"{sig(pattern.mean)} nats, and {pattern.sign.text}",
+        observed=pattern.mean,
+        limit=NOTICED,
+        unit="nats",
+        onset_step=int(evidence.pairs["old/rollout"].mean_abs.finite()[0][0]),
+        evidence={"pattern": pattern.name, "mean": pattern.mean},
+        causes=(),
+        confirm=("compare both sides' logprobs of the sequences that are off most",),
+        next=("mend it before it grows: importance weights correct noise, not a pattern",),
+    )
+
+
+def _by_harm(finding: Finding, evidence: Evidence) -> Finding:
+    """Say which share of the ratios the correction truncates, where it is logged, and raise a medium finding by it."""
+    parts = [evidence.metrics[name] for name in TRUNCATED if name in evidence.metrics]
+    shares = [last_mean(series) for series in parts if len(series.finite()[0]) >= MIN_LOGGED]
+    if not shares or finding.severity is Severity.LOW:
+        return finding
+    share = sum(shares)
+    return replace(
+        finding,
+        severity=Severity.HIGH if share >= HIGH_TRUNCATED else finding.severity,
+        claim=f"{finding.claim}; {pct(share)} of the importance ratios lie beyond their bounds",
+        evidence={**finding.evidence, "truncated_share": share},
+    )
 
 
 def _unseen(evidence: Evidence, limit: float) -> str:
@@ -150,4 +210,5 @@ RULE = rule(
     kl_fine=KL_FINE,
     prob_error=PROB_ERROR,
     logp_abs=LOGP_ABS,
+    ppl_diff=LOGP_ABS,
 )

@@ -29,6 +29,7 @@ from ptt.diagnostics.rules.comes_and_goes import (
     typical,
     when_words,
 )
+from ptt.diagnostics.rules.data_freshness import with_causes
 from ptt.diagnostics.rules.data_freshness.engine_mismatch import HIGH_FACTOR, KL, LOGP_ABS, PROB_DIFF, PROB_ERROR
 from ptt.diagnostics.rules.interface import Finding, Limits, Verdict, rule
 from ptt.diagnostics.rules.single_series import lasting_excess, metric_evidence
@@ -37,7 +38,7 @@ from ptt.diagnostics.wording import pct, sig
 HIGH_SHARE = 0.1  # of the steps
 
 
-def _finding(recurrence: Recurrence, _: Evidence, limits: Limits) -> Finding | None:
+def _finding(recurrence: Recurrence, evidence: Evidence, limits: Limits) -> Finding | None:
     lead = recurrence.lead
     name = lead.series.name
     limit = limits[name.removeprefix("mismatch/").removesuffix("_mean")]
@@ -50,7 +51,7 @@ def _finding(recurrence: Recurrence, _: Evidence, limits: Limits) -> Finding | N
     gross = value - zero > HIGH_FACTOR * (limit - zero)
     alone = lead.excursions.alone and event_of(recurrence) is None
     first = int(lead.begins[0])
-    return Finding(
+    finding = Finding(
         severity=Severity.LOW if alone else Severity.HIGH if gross and share >= HIGH_SHARE else Severity.MEDIUM,
         claim=f"Engine and trainer disagree at {pct(share)} of the steps and agree at the others: "
         f"{lead.series.raw_name} rises to {sig(highest)} at {steps_words(lead)}{when_words(recurrence)}, "
@@ -77,6 +78,7 @@ def _finding(recurrence: Recurrence, _: Evidence, limits: Limits) -> Finding | N
             "turn off one after the other: prefix caching, packing, compiled graphs, tensor parallelism in the engine",
         ),
     )
+    return with_causes(finding, evidence, keep=2)
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:

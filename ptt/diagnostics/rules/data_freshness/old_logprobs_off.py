@@ -5,7 +5,10 @@ half of the steps or more, although it has been updated since; or policy and old
 on one token in a hundred at every recorded step, including the first.
 Why it matters: the clipped ratio is policy over old. If old belongs to another policy (other weights, dropout on, other
 prompt, other temperature), the ratio starts away from 1: clipping cuts at random and the gradient is noise.
-What it is not: many updates on one batch: there too the first one starts at a ratio of 1.
+What it is not: many updates on one batch: there too the first one starts at a ratio of 1. Nor a dump that is written
+after the update on its batch: its distance from the old logprobs is the update itself. It is where the old logprobs
+are the engine's to 0.05 nats, or where the KL that the trainer logs as the mean over its updates is less than half of
+what the dump's distance alone gives (mean |r| squared over 2): the policy was nearer at the earlier ones.
 What to do: at the first update on a batch, the ratio must be 1 for all tokens. Find what makes it differ there.
 Source: the definition of PPO's ratio (arXiv 1707.06347); the two tests are our own.
 """
@@ -24,6 +27,7 @@ MAX_NEAREST_P99 = 0.2  # nats of p99: the clip range; the first update on a batc
 MAX_DISTANCE_RATIO = 0.5  # times as far from the engine: the updated policy is clearly the better match
 MIN_DISTANCE = 0.05  # nats of mean |old - rollout|: below it both match
 MIN_SHARE = 0.5  # of the steps
+GREW_IN_BATCH = 0.5  # of the least KL of the dump: below it the trainer saw smaller ratios earlier in the batch
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -39,6 +43,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         )
     steps, p99 = update.p99.finite()
     nearest = float(p99.min())
+    if nearest > limits["never_near"] and (why := _after_update(evidence, update.mean_abs)):
+        return Healthy(reason=f"p99 of |policy - old| is at least {sig(nearest)} nats, which is the update: {why}")
     if nearest > limits["never_near"]:
         claim = "The policy never matches its own old logprobs: p99 of |policy - old| is "
         claim += f"at least {sig(nearest)} nats"
@@ -54,6 +60,24 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             ratio = float(np.median(near[nearer] / far[nearer]))
             return _finding(claim, old, ratio, limits["nearer"], "x", interval)
     return Healthy(reason=f"p99 of |policy - old| is {sig(nearest)} nats where it is smallest")
+
+
+def _after_update(evidence: Evidence, distance: Series) -> str:
+    """Return why the policy's distance from the old logprobs is the update on the batch, or nothing."""
+    sampled = evidence.pairs.get("old/rollout")
+    if sampled is not None and len(sampled.mean_abs.finite()[0]) >= MIN_STEPS:
+        gap = float(np.median(sampled.mean_abs.finite()[1]))
+        return f"the old logprobs are the engine's to {sig(gap)} nats" if gap <= MIN_DISTANCE else ""
+    logged = evidence.metrics.get("kl/old")
+    if logged is None:
+        return ""
+    steps, kl, mean_abs = aligned(logged, distance)
+    if len(steps) < MIN_STEPS:
+        return ""
+    mean, least = float(np.median(kl)), float(np.median(mean_abs**2 / 2))
+    if not 0 < mean < GREW_IN_BATCH * least:
+        return ""
+    return f"{logged.raw_name} is {sig(mean)} nats over the updates of a batch, {sig(least)} or more in the dump"
 
 
 def _finding(claim: str, series: Series, observed: float, limit: float, unit: str, interval: Steps) -> Finding:

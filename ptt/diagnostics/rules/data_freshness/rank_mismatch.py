@@ -18,8 +18,9 @@ from typing import NamedTuple
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.mismatch import RankGap
+from ptt.diagnostics.evidence.mismatch_causes import sign
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_freshness import MIN_FACTOR
+from ptt.diagnostics.rules.data_freshness import MIN_FACTOR, with_causes
 from ptt.diagnostics.rules.data_freshness.engine_mismatch import HIGH_FACTOR, LOGP_ABS
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, does_not_apply, rule
 from ptt.diagnostics.rules.single_series import Excess, lasting_excess, measured, series_evidence
@@ -62,7 +63,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         most = max(ranks.gaps, key=lambda gap: gap.own[0])
         reason = f"mean of |{ranks.pair}| is at most {sig(most.own[0])} nats on {len(ranks.gaps)} ranks"
         return Healthy(reason=f"{reason} (rank {most.rank}), {sig(most.others[0])} in the middle of its others")
-    return _finding(sorted(off, key=lambda found: (-found.factor, found.gap.rank)), ranks.pair, len(ranks.gaps))
+    off.sort(key=lambda found: (-found.factor, found.gap.rank))
+    return _finding(off, ranks.pair, len(ranks.gaps), evidence)
 
 
 def _off(gap: RankGap, limits: Limits) -> OffRank | None:
@@ -78,7 +80,7 @@ def _off(gap: RankGap, limits: Limits) -> OffRank | None:
     return max(found, key=lambda one: one.factor, default=None)
 
 
-def _finding(off: list[OffRank], pair: str, ranks: int) -> Finding:
+def _finding(off: list[OffRank], pair: str, ranks: int, evidence: Evidence) -> Finding:
     gap, excess, large = worst = off[0]
     named = f"rank {gap.rank}" if len(off) == 1 else "ranks " + ", ".join(str(one.gap.rank) for one in off[:MAX_NAMED])
     severity = excess.severity(Severity.HIGH if worst.factor > HIGH_FACTOR else Severity.MEDIUM)
@@ -87,7 +89,7 @@ def _finding(off: list[OffRank], pair: str, ranks: int) -> Finding:
         if large
         else f"mean of |{pair}| is {sig(gap.own[0])} nats, {sig(gap.others[0])} on the others"
     )
-    return Finding(
+    finding = Finding(
         severity=severity,
         claim=f"Engine and trainer disagree on {named} of {ranks} and not on the others: {dose}{excess.recovery}",
         unit="share of tokens" if large else "nats",
@@ -114,6 +116,7 @@ def _finding(off: list[OffRank], pair: str, ranks: int) -> Finding:
             "leave that rank's samples out of the batch until they agree",
         ),
     )
+    return with_causes(finding, evidence, sign("one_rank", dose=dose))
 
 
 RULE = rule(check, "rank-mismatch", Link.DATA_FRESHNESS, share=SHARE, mean=MEAN)

@@ -4,7 +4,8 @@ What: at a quarter of the steps or more, from the first such step on, the traine
 behind on average. Medium or high where the distance between sampler and trainer (or the clip fraction) is larger at
 these steps than at fresh ones, or where the lag keeps growing; otherwise low. Or, whatever the versions say: the
 distance between trainer and sampler stays above the limit of engine-mismatch, but climbs from almost nothing and falls
-back at regular steps, more than 8 apart, as it does where the sampler gets new weights only then.
+back at regular steps, more than 8 apart, as it does where the sampler gets new weights only then; not where these are
+restarts or other events that end a stale cache, which engine-mismatch names.
 Why it matters: the update learns from what another policy did. Loss and gradients still come out, but ratios spread,
 clipping becomes hard to read, and samples that the policy would no longer draw push it around.
 What it is not: a normal asynchronous run. A few versions of lag are its price and do no harm.
@@ -20,9 +21,10 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
+from ptt.diagnostics.evidence.mismatch_causes import sign
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_freshness import MIN_STEPS, lag_of, response, trainer_pair
+from ptt.diagnostics.rules.data_freshness import MIN_STEPS, answer_of, lag_of, response, trainer_pair, with_causes
 from ptt.diagnostics.rules.data_freshness.engine_mismatch import HIGH_FACTOR, KL, LOGP_ABS
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import Excess, last_mean, lasting_excess, series_evidence
@@ -45,7 +47,11 @@ CAUSES = (
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how old the sampler's weights were: by versions, else by a distance that falls at each sync."""
     by_versions = _by_versions(evidence, limits)
-    return by_versions if isinstance(by_versions, Finding) else _by_syncs(evidence, limits) or by_versions
+    if isinstance(by_versions, Finding):
+        return by_versions
+    answer = answer_of(evidence)
+    others = answer is not None and answer.first.name != "stale-weights" and answer.indistinguishable is None
+    return by_versions if others else _by_syncs(evidence, limits) or by_versions
 
 
 def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
@@ -79,7 +85,7 @@ def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
         clause = (
             f", and {effect.measured} is {sig(effect.stale)} nats at those steps, {sig(effect.fresh)} at fresh ones"
         )
-    return Finding(
+    finding = Finding(
         severity=severity,
         claim=f"Rollouts are up to {sig(float(lags.max()))} policy versions old{clause}",
         observed=float(np.median(lags[stale])),
@@ -111,6 +117,10 @@ def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
             "only then weight by policy over sampler, capped, for the lag that is left",
         ),
     )
+    if effect is None:
+        return finding
+    off = sign("off_where_old", name=effect.measured, fresh=sig(effect.fresh), stale=sig(effect.stale))
+    return with_causes(finding, evidence, off)
 
 
 def _by_syncs(evidence: Evidence, limits: Limits) -> Finding | None:
@@ -124,16 +134,16 @@ def _by_syncs(evidence: Evidence, limits: Limits) -> Finding | None:
         excess = lasting_excess(series, limit)
         syncs = find_sawtooth(*series.finite()) if excess is not None else None
         if excess is not None and syncs is not None and syncs.factor >= MIN_FALL and syncs.interval > limits["lag"]:
-            return _rare_syncs(series, syncs, excess, limits)
+            return _rare_syncs(evidence, series, syncs, excess, limits)
     return None
 
 
-def _rare_syncs(series: Series, syncs: Sawtooth, excess: Excess, limits: Limits) -> Finding:
+def _rare_syncs(evidence: Evidence, series: Series, syncs: Sawtooth, excess: Excess, limits: Limits) -> Finding:
     begin = max(int(series.finite()[0][0]), syncs.falls[0] - syncs.interval)
     onset = min(begin + int(limits["lag"]) + 1, syncs.falls[0])
     high = excess.peak > HIGH_FACTOR * excess.limit
     times = f"{len(syncs.falls)} times from step {syncs.falls[0]} on"
-    return Finding(
+    finding = Finding(
         severity=excess.severity(Severity.HIGH if high else Severity.MEDIUM),
         claim=f"The sampler gets new weights only every {syncs.interval} steps: {series.raw_name} climbs, and falls "
         f"{sig(syncs.factor)}-fold at each sync ({times}){excess.recovery}",
@@ -156,6 +166,7 @@ def _rare_syncs(series: Series, syncs: Sawtooth, excess: Excess, limits: Limits)
             "record policy_version as the sampler counts it, so that the lag is known",
         ),
     )
+    return with_causes(finding, evidence)
 
 
 RULE = rule(check, "stale-rollouts", Link.DATA_FRESHNESS, lag=LAG_LIMIT, share=STALE_SHARE)

@@ -38,6 +38,7 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
         if _two_kinds(kinds.mixture, limits)
         and _lasts(kinds, validity)
         and fault_of(evidence.column_faults, pair) is None
+        and not _explained(pair, evidence)
     }
     findings = [_scored(mixed, validity, limits)] if mixed else []
     if validity.mixed_column is not None:
@@ -53,6 +54,12 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
 def _two_kinds(mixture: TemperatureMixture, limits: Limits) -> bool:
     shares = mixture.scaled_share >= limits["scaled"] and mixture.plain_share >= limits["plain"]
     return shares and len(mixture.scaled_seqs) >= MIN_SCALED and mixture.spread <= MAX_SPREAD
+
+
+def _explained(pair: str, evidence: Evidence) -> bool:
+    """Return whether the sequences of two kinds are those of another fault, which has a finding of its own."""
+    pattern = evidence.mismatch_pattern
+    return pattern is not None and pattern.of_sequences and pair.endswith("/rollout")
 
 
 def _lasts(kinds: MixedPair, validity: Validity) -> bool:

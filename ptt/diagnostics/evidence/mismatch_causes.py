@@ -1,0 +1,137 @@
+"""Why trainer and engine disagree: signs that speak for and against each cause, and the answer that they rank.
+
+A sign is one look at the logs: of a logged metric or of recorded tokens. It carries, for each cause that it bears on,
+the logarithm of how much more often it is seen under that cause than under the others: above 0 it speaks for the
+cause, below 0 against it. Independent looks add up (naive Bayes); the causes and their words are in
+mismatch_causes.toml.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any, Final
+
+from ptt.diagnostics.model import JsonScalar
+
+CAUSES: Final = (
+    "weights-not-synced", "weights-partly-synced", "stale-weights", "base-weights", "adapter-missing", "adapter-twice",
+    "cache-not-cleared", "temperature", "top-p", "raw-vs-processed", "shift", "copied-column", "precision", "kernel",
+    "rope", "template-or-retokenisation", "packing", "prompt-bound-fault", "one-rank", "expert-routing",
+)  # fmt: skip
+TOLD_APART: Final = 1.0
+"""Nats between the first two causes: from a factor of e in likelihood on, the first is named alone."""
+MOST_NAMED: Final = 2
+NAMED: Final = 4  # causes in an answer: the rest are too far behind to look for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sign:
+    """What one look saw, in words that end "for"/"against" lists, and the weight for each cause, in nats."""
+
+    text: str
+    weights: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MismatchCause:
+    """One cause, how much the signs favour it (nats; 0: they say nothing), and which speak for and against it."""
+
+    name: str
+    score: float
+    for_: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The cause in words."""
+        return str(_words()[self.name]["title"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class MismatchAnswer:
+    """The causes, likeliest first, with the experiment that tells the first two apart and the setting to change."""
+
+    causes: tuple[MismatchCause, ...]
+    indistinguishable: tuple[str, str] | None
+    experiment: str
+    setting: str
+
+    @property
+    def first(self) -> MismatchCause:
+        """The likeliest cause."""
+        return self.causes[0]
+
+    @property
+    def undecided(self) -> bool:
+        """Whether more than two causes fit as well as the first: then none of them is named as the one."""
+        return sum(self.first.score - cause.score < TOLD_APART / 2 for cause in self.causes) > MOST_NAMED
+
+    @property
+    def evidence(self) -> dict[str, JsonScalar]:
+        """The answer as the typed evidence of a finding."""
+        ranked: dict[str, JsonScalar] = {}
+        for place, cause in enumerate(self.causes, start=1):
+            ranked[f"cause_{place}"] = cause.name
+            ranked[f"cause_{place}_score"] = cause.score
+            ranked[f"cause_{place}_for"] = "; ".join(cause.for_)
+            ranked[f"cause_{place}_against"] = "; ".join(cause.against)
+        pair = " or ".join(self.indistinguishable) if self.indistinguishable else None
+        return {"cannot_tell_apart": pair, "experiment": self.experiment, "setting": self.setting, **ranked}
+
+
+def rank_causes(signs: Iterable[Sign], *, framework: str | None) -> MismatchAnswer | None:
+    """Return the causes that the signs favour, or None where they favour none."""
+    signs = tuple(signs)
+    words = _words()
+    scores = {
+        name: float(words[name].get("prior", 0.0)) + sum(one.weights.get(name, 0.0) for one in signs) for name in CAUSES
+    }
+    ranked = sorted((name for name in CAUSES if scores[name] > 0), key=lambda name: -scores[name])
+    if not ranked:
+        return None
+    causes = tuple(
+        MismatchCause(
+            name=name,
+            score=scores[name],
+            for_=tuple(one.text for one in signs if one.weights.get(name, 0.0) > 0),
+            against=tuple(one.text for one in signs if one.weights.get(name, 0.0) < 0),
+        )
+        for name in ranked[:NAMED]
+    )
+    close = len(causes) > 1 and causes[0].score - causes[1].score < TOLD_APART
+    pair = (causes[0].name, causes[1].name) if close else None
+    return MismatchAnswer(
+        causes=causes,
+        indistinguishable=pair,
+        experiment=_experiment(causes[0].name, pair),
+        setting=_setting(causes[0].name, framework),
+    )
+
+
+def _experiment(first: str, pair: tuple[str, str] | None) -> str:
+    """Return the A/B of the pair where the table has one, else that of the first cause."""
+    apart: Mapping[str, str] = _words()[first].get("apart", {}) if pair else {}
+    other: Mapping[str, str] = _words()[pair[1]].get("apart", {}) if pair else {}
+    named = (apart.get(pair[1]) or other.get(first)) if pair else None
+    return named or str(_words()[first]["experiment"])
+
+
+def _setting(name: str, framework: str | None) -> str:
+    settings: Mapping[str, str] = _words()[name]["setting"]
+    return settings.get(framework or "", settings["any"])
+
+
+@lru_cache(maxsize=1)
+def _words() -> dict[str, dict[str, Any]]:
+    text = resources.files(__package__).joinpath("mismatch_causes.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def sign(name: str, /, **numbers: str) -> Sign:
+    """Return a sign of the table by its name, with the numbers that its text names."""
+    entry = _words()["signs"][name]
+    return Sign(text=str(entry["text"]).format(**numbers), weights=entry["weights"])

@@ -1,0 +1,328 @@
+"""What the course of a logged mismatch tells of its cause: how it begins, grows, falls back, and what it goes with.
+
+The mismatch of a step is the first of `MEASURES` that is logged, else the mean |r| of the recorded tokens. Its course
+is one of five: it spikes and is near nothing in between, falls back at single steps, is there from the first step and
+stays, grows with the updates from a level at which both sides agree, or jumps at one step. Signs of the settings and
+of metrics beside it add to that of the course.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ptt.diagnostics.evidence.excursions import CHECKPOINT, EPOCH, EVALUATION, RESTART, SYNC, Recurrence
+from ptt.diagnostics.evidence.mismatch_causes import Sign, sign
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.evidence.tokens_by_step import PairSteps
+from ptt.diagnostics.metrics.name_words import words_of
+from ptt.diagnostics.model import JsonScalar, Run
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.recurring_excursions import find_coincidences
+from ptt.diagnostics.statistics.sawtooth import find_sawtooth
+from ptt.diagnostics.statistics.trend import classify_trend
+from ptt.diagnostics.statistics.within_groups import within_correlation
+from ptt.diagnostics.wording import pct, sig
+
+MEASURES: Final[Mapping[str, tuple[float, float]]] = {
+    "mismatch/logp_abs_mean": (0.0, 0.05),
+    "mismatch/prob_diff": (0.0, 0.01),
+    "mismatch/prob_error": (1.0, 0.05),
+    "mismatch/ppl_diff": (0.0, 0.05),
+    "mismatch/kl": (0.0, 0.02),
+}
+"""Value without any difference, and distance from it at which a step disagrees; of the KL a squared distance."""
+OF_LOGPROBS: Final = ("mismatch/logp_abs_mean", "mismatch/ppl_diff", "old/rollout mean_abs", "policy/rollout mean_abs")
+"""Those in nats a token."""
+AGREES: Final = 0.7  # of that distance: both sides agree up to their arithmetic
+GREW: Final = 3.0  # times the level of the first steps
+GREW_FAR: Final = 10.0  # times: no arithmetic changes so much
+STEADY: Final = 2.0  # times, either way: a level that stays
+MIXED: Final = 0.2  # of the last values at least lie on either side of the first ones' median
+STILL: Final = 1.3  # times the first level, over a third of the run: the updates alone do not move it
+REACHED: Final = 0.7  # of the last level, in the first tenth of the run: it grows no further
+AT_ONCE: Final = 5.0  # times from one step to the next: a jump
+FIRST_VALUES: Final = 3  # the level at the start
+EARLY: Final = 5  # a rise before it is the first updates' and no jump
+FELL: Final = 5.0  # times below the level around it
+LARGE: Final = 0.5  # nats of mean |r|: tokens of two different contexts or models
+ONE_SIDED: Final = 0.6  # of mean |r|, the size of its signed mean
+TWO_SIDED: Final = 0.3
+HEAVY: Final = 1.5  # standard deviation over mean |r|: of a normal distribution 0.76
+FEW_SEQUENCES: Final = 0.02  # at least so many are off: a maximum bounds the share, mean <= share * maximum
+MANY_SEQUENCES: Final = 0.5
+CLEAN: Final = 0.1  # of the mean error, that of the best sequence: there are sequences that agree
+UNRELATED: Final = 0.5  # correlation of both sides' probabilities
+RELATED: Final = 0.8
+GOES_WITH: Final = 0.5  # rank correlation of the changes from step to step
+MAX_CHANCE: Final = 0.01
+MIN_PAIRED: Final = 30
+MAX_PAIRED: Final = 2_000  # the last ones: the draws cost time
+DRAWS: Final = 199
+TIMING_RATE: Final = 0.05
+AT_ALL_STEPS: Final = 0.9
+CRASHED: Final = 0.5  # of the reward, that is lost as the mismatch jumps
+SEED: Final = 20_260_611
+KINDS: Final = {RESTART: "restart", EPOCH: "epoch", EVALUATION: "evaluation", CHECKPOINT: "checkpoint", SYNC: "sync"}
+SETTINGS: Final[Mapping[str, tuple[tuple[str, ...], bool]]] = {
+    "prefix_caching": (("enable_prefix_caching", "vllm_enable_prefix_caching"), True),
+    "sleeps": (("vllm_enable_sleep_mode", "enable_sleep_mode"), True),
+    "never_wakes": (("free_cache_engine",), False),
+    "adapter": (("use_peft", "use_lora", "vllm_enable_lora", "lora_rank", "lora_r"), True),
+    "packs": (("packing", "pack_length"), True),
+    "fused_rope": (("apply_rope_fusion",), True),
+    "experts": (("expert_model_parallel_size",), True),
+    "quantised": (("quantization", "load_in_4bit", "load_in_8bit"), True),
+    "keeps_cache": (("recompute_kv_cache_after_weight_updates", "clear_kv_cache_on_weight_sync"), False),
+}
+"""By sign: the settings that give it, and whether turned on or off; a size above 1 is turned on."""
+TOLD_BY_METRICS: Final[Mapping[str, frozenset[str]]] = {
+    "packs": frozenset({"packed", "packing"}),
+    "experts": frozenset({"moe", "expert", "experts", "router", "routing"}),
+    "turns": frozenset({"turns", "tool", "tools"}),
+}
+"""By sign: words of metrics that are logged where it holds; settings tell it better."""
+LAGS: Final = 0.5  # updates behind, in the median
+BESIDE: Final = {"length": "len/response_mean", "entropy": "entropy", "lag": "staleness/mean", "rate": "lr"}
+
+
+def metric_signs(
+    metrics: Mapping[str, Series],
+    *,
+    other: Mapping[str, Series],
+    pairs: Mapping[str, PairSteps],
+    run: Run,
+    excursions: tuple[Recurrence, ...],
+    happened: Mapping[str, IntArray],
+) -> tuple[Sign, ...]:
+    """Return what logged metrics and settings tell of the cause of a mismatch; empty where none is logged."""
+    measured = _measure(metrics, pairs)
+    if measured is None:
+        return ()
+    level, limit = measured
+    course = list(_course(level, limit, excursions, happened, metrics))
+    if not course:
+        return ()
+    off = level.steps[level.values > limit]
+    beside = [*_sequences(metrics, off), *_distribution(metrics, off), *_companions(level, metrics)]
+    return (*course, *beside, *_configured(run.context, other, level))
+
+
+def _measure(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> tuple[Series, float] | None:
+    """Return the mismatch by step, as its distance from none, and the distance at which a step disagrees."""
+    found = [(metrics[name], *MEASURES[name]) for name in MEASURES if name in metrics]
+    found += [(pairs[name].mean_abs, 0.0, 0.05) for name in ("old/rollout", "policy/rollout") if name in pairs]
+    for series, zero, limit in found:
+        steps, values = series.finite()
+        if len(steps) >= MIN_LOGGED:
+            away = np.abs(values - zero)
+            return replace(series, steps=steps, values=away, flags=series.flags[np.isfinite(series.values)]), limit
+    return None
+
+
+def _course(
+    level: Series,
+    limit: float,
+    excursions: tuple[Recurrence, ...],
+    happened: Mapping[str, IntArray],
+    metrics: Mapping[str, Series],
+) -> Iterator[Sign]:
+    steps, values = level.steps, level.values
+    first, late = float(np.median(values[:FIRST_VALUES])), float(np.median(values[-level.width :]))
+    numbers = {"name": level.raw_name, "first": sig(float(values[0])), "late": sig(late)}
+    spikes = next((one for one in excursions if one.lead.series.name in MEASURES), None)
+    if spikes is not None and float(np.median(values)) <= limit:
+        share = pct(len(spikes.lead.steps) / len(steps))
+        kinds = [KINDS[one.kind] for one in spikes.coincidences if one.kind in KINDS]
+        yield sign("spikes_at_events" if kinds else "spikes", **numbers, share=share, event=kinds[0] if kinds else "")
+    elif (falls := _falls(level, limit, happened)) is not None:
+        kind, when = falls
+        yield sign(f"falls_{kind}", **numbers, when=when)
+    elif late <= limit and float(np.median(values)) <= limit:
+        return
+    elif first > limit and _stays(level):
+        yield sign("constant", **numbers)
+        if level.name in OF_LOGPROBS:
+            yield sign("large" if late > LARGE else "moderate", **numbers)
+    elif (jump := _jump(level, limit)) is not None:
+        at = int(steps[jump])
+        begun = [kind for kind in KINDS if np.isin(happened.get(kind, ()), [at - 1, at, steps[jump - 1]]).any()]
+        kind = "restart" if RESTART in begun else "alone"
+        yield sign(f"jumps_{kind}", **numbers, at=str(at))
+        yield from _reward_at(metrics, at)
+    elif values[0] <= limit and late >= GREW * values[0]:
+        yield sign("grew", **numbers)
+        yield from _growth(level, limit, late, metrics)
+    elif first > limit:
+        yield sign("rises" if late > first else "sinks", **numbers)
+
+
+def _growth(level: Series, limit: float, late: float, metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    """Tell a growth with the updates from one that comes late, or that soon levels off."""
+    values = level.values
+    if np.median(values[: len(values) // 3]) <= min(limit, STILL * np.median(values[:FIRST_VALUES])):
+        yield sign("grew_late")
+    else:
+        yield sign("grew_far" if late >= GREW_FAR * values[0] else "grew_some")
+    if np.median(values[: max(EARLY, len(values) // 10)]) >= REACHED * late:
+        yield sign("levels_off")
+    yield from _reward_beside(metrics)
+    yield from _reference_beside(level, metrics)
+
+
+def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tuple[str, str] | None:
+    """Return with which kind of event the mismatch falls back to agreement, and when in words."""
+    steps, values = level.steps, level.values
+    teeth = find_sawtooth(steps, values)
+    if teeth is not None and float(values.max()) > limit:
+        at = np.array(teeth.falls, np.int64)
+    else:
+        begin = int(np.argmax(values > limit))
+        around = float(np.median(values[begin:]))
+        low = (values <= AGREES * limit) & (values * FELL <= around)
+        low &= np.arange(len(values)) > begin
+        at = steps[low & ~np.append(False, low[:-1])]
+        if around <= limit or len(at) < 2 or low.sum() > len(values) / 3:
+            return None
+    named = find_coincidences(steps, at, {kind: happened[kind] for kind in KINDS if kind in happened}, rate=TIMING_RATE)
+    shown = ", ".join(str(step) for step in at[:4].tolist())
+    if named:
+        return KINDS[named[0].kind], shown
+    return ("regular" if teeth is not None else "alone"), shown
+
+
+def _stays(level: Series) -> bool:
+    """Return whether the level ends where it began, as far as it scatters."""
+    values = level.values[-level.width :]
+    early, late = float(np.median(level.values[: level.width])), float(np.median(values))
+    above = float((values > early).mean())
+    return late <= STEADY * early <= STEADY**2 * late or MIXED <= above <= 1 - MIXED
+
+
+def _jump(level: Series, limit: float) -> int | None:
+    """Return the place at which a level that agreed is off at once and stays so, or None."""
+    above = level.values > limit
+    place = int(np.argmax(above))
+    if place < EARLY or not above.any() or np.mean(above[place:]) < AT_ALL_STEPS:
+        return None
+    before, after = np.median(level.values[:place]), np.median(level.values[place : place + FIRST_VALUES])
+    return place if after >= AT_ONCE * before else None
+
+
+def _reward_at(metrics: Mapping[str, Series], at: int) -> Iterator[Sign]:
+    reward = metrics.get("reward/mean")
+    if reward is None:
+        return
+    steps, values = reward.finite()
+    before, after = values[steps < at], values[steps >= at]
+    if len(before) and len(after) and np.median(after) < CRASHED * np.median(before):
+        yield sign("reward_crashes", before=sig(float(np.median(before))), after=sig(float(np.median(after))))
+
+
+def _reward_beside(metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    """The reward is measured on what the engine samples: it cannot move where the engine's weights do not."""
+    reward = metrics.get("reward/mean")
+    trend = classify_trend(reward.finite()[1]) if reward is not None else "cannot_say"
+    if trend == "flat":
+        yield sign("reward_flat")
+    elif trend in {"rose", "fell"}:
+        yield sign("reward_moves", trend=trend)
+
+
+def _reference_beside(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    """An engine with the initial weights is as far from the trainer as the reference, which is the initial model.
+
+    The mean of r - log r - 1 lies between half the square of the mean |r| and the mean |r|, or twice as far.
+    """
+    reference = metrics.get("kl/ref")
+    if reference is None or level.name not in OF_LOGPROBS:
+        return
+    away, kl = float(np.median(level.values[-level.width :])), float(np.median(reference.finite()[1][-level.width :]))
+    near = away**2 / 4 <= kl <= 2 * away
+    if kl > 0:
+        yield sign("near_reference" if near else "off_reference", kl=sig(kl), late=sig(away))
+
+
+def _sequences(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign]:
+    """Bound the share of sequences that are off, from the errors of the mean, the worst and the best sequence."""
+    worst = _at(metrics, "mismatch/seq_error_max", off)
+    mean = _at(metrics, "mismatch/seq_error_mean", off) or _at(metrics, "mismatch/prob_error", off)
+    best = _at(metrics, "mismatch/seq_error_min", off)
+    if worst is None or mean is None or worst <= 1 or mean <= 1:
+        return
+    share, clean = (mean - 1) / (worst - 1), best is None or best - 1 < CLEAN * (mean - 1)
+    name = "few_sequences" if share < FEW_SEQUENCES else "some_sequences" if share < MANY_SEQUENCES else ""
+    if name and clean:
+        yield sign(name, worst=sig(worst), mean=sig(mean), share=pct(share))
+
+
+def _distribution(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign]:
+    mean, signed = (_at(metrics, name, off) for name in ("mismatch/logp_abs_mean", "mismatch/kl"))
+    if mean and signed is not None and mean < LARGE:
+        sided = abs(signed) / mean
+        if sided >= ONE_SIDED or sided < TWO_SIDED:
+            yield sign("one_sided" if sided >= ONE_SIDED else "two_sided", signed=sig(signed), mean=sig(mean))
+    spread = _at(metrics, "mismatch/logp_abs_std", off)
+    if mean and spread is not None and spread >= HEAVY * mean:
+        yield sign("heavy", spread=sig(spread), mean=sig(mean))
+    correlation = _at(metrics, "mismatch/pearson", off)
+    if correlation is not None and (correlation < UNRELATED or correlation > RELATED):
+        yield sign("unrelated" if correlation < UNRELATED else "related", correlation=sig(correlation))
+
+
+def _companions(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    """Look for metrics whose changes from step to step go with those of the mismatch."""
+    for kind, name in BESIDE.items():
+        series = metrics.get(name)
+        if series is None:
+            continue
+        _, one, two = np.intersect1d(level.steps, series.finite()[0], return_indices=True)
+        one, two = one[-MAX_PAIRED:], two[-MAX_PAIRED:]
+        if len(one) < MIN_PAIRED:
+            continue
+        changes, others = np.diff(level.values[one]), np.diff(series.finite()[1][two])
+        found = within_correlation(changes, others, np.zeros(len(changes), np.int64), seed=SEED, draws=DRAWS)
+        if kind == "lag" and float(np.median(series.finite()[1])) >= LAGS:
+            yield sign("lags", name=series.raw_name, lag=sig(float(np.median(series.finite()[1]))))
+        if found.rho >= GOES_WITH and found.p_value <= MAX_CHANCE:
+            yield sign(f"follows_{kind}", rho=sig(found.rho), name=series.raw_name)
+
+
+def _configured(context: Mapping[str, JsonScalar], other: Mapping[str, Series], level: Series) -> Iterator[Sign]:
+    """Yield what the settings tell, and which parts of the loop the log times."""
+    for name, (settings, on) in SETTINGS.items():
+        known = next((setting for setting in settings if setting in context), None)
+        if known is None:
+            continue
+        value = context[known]
+        turned = value > 1 if isinstance(value, (int, float)) and not isinstance(value, bool) else bool(value)
+        if turned is on:
+            yield sign(name, setting=f"{known}={value}")
+        elif name in {"prefix_caching", "adapter"}:
+            yield sign(f"no_{name}", setting=f"{known}={value}")
+    for name in ("temperature", "top_p"):
+        value = context.get(name)
+        if isinstance(value, (int, float)):
+            yield sign(f"{name}_one" if value == 1 else name, setting=f"{name}={value:g}")
+    for series in other.values():
+        words = words_of(series.raw_name)
+        if words & {"sync", "refit"} and len(series.finite()[0]) >= AT_ALL_STEPS * len(level.steps):
+            yield sign("synced_each_step", name=series.raw_name)
+            break
+    for name, told in TOLD_BY_METRICS.items():
+        logged = next((one for one in other.values() if words_of(one.raw_name) & told), None)
+        if logged is not None and not any(setting in context for setting in SETTINGS.get(name, ((), True))[0]):
+            yield sign(name, setting=logged.raw_name)
+
+
+def _at(metrics: Mapping[str, Series], name: str, steps: IntArray) -> float | None:
+    """Return the median of a metric at these steps, or None."""
+    series = metrics.get(name)
+    if series is None:
+        return None
+    at, values = series.finite()
+    chosen: FloatArray = values[np.isin(at, steps)]
+    return float(np.median(chosen)) if len(chosen) else None

@@ -1,0 +1,238 @@
+"""What the recorded tokens tell of the cause of a mismatch: the first pattern of `PATTERNS` that they follow.
+
+The patterns are in order: one that is known by exact numbers (copies, neighbours' logprobs) explains what a later one
+would see of it, so no two of them name the same tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.engines.local import Tokens
+from ptt.diagnostics.evidence.audited_steps import rows_of_steps
+from ptt.diagnostics.evidence.mismatch_causes import Sign, sign
+from ptt.diagnostics.evidence.validity import with_ranks
+from ptt.diagnostics.statistics.mismatch_fingerprint import (
+    MismatchFingerprint,
+    ScoredTokens,
+    lay_out_scored,
+    mismatch_fingerprint,
+)
+from ptt.diagnostics.statistics.staleness import add_lags
+from ptt.diagnostics.wording import pct, sig
+
+TRAINER: Final = "old_logp"  # before any update on the batch
+ENGINE: Final = "rollout_logp"
+ID_TOKENS: Final = 1 << 17  # whose ids are read: the identity of a token shows in some ten thousand
+NOTICED: Final = 0.01  # nats of mean |r|: twice what two engines in bfloat16 usually leave
+OF_SEQUENCES: Final = {
+    "neighbours",
+    "by_rank",
+    "at_boundaries",
+    "from_one_token",
+    "fades_from_start",
+    "falls",
+    "by_lag",
+}
+NOISY: Final = 0.03  # nats of mean |r| that follow nothing: half as much again as healthy kernels leave at most
+KNOWN_TEMPERATURE: Final = 0.005  # from 1: what is recorded is rounded
+
+
+@dataclass(frozen=True, kw_only=True)
+class MismatchPattern:
+    """The pattern that the recorded tokens follow, its sign, and how large the differences are."""
+
+    name: str
+    sign: Sign
+    mean: float  # |r|, nats
+
+    @property
+    def noticed(self) -> bool:
+        """Whether the differences are large enough to be said, though below the limits of mere size."""
+        least = {"partly_copied": 0.0, "noise": NOISY}.get(self.name, NOTICED)
+        return self.mean >= least
+
+    @property
+    def of_sequences(self) -> bool:
+        """Whether it takes some sequences and leaves others, for a reason that is no temperature of theirs."""
+        return self.noticed and self.name in OF_SEQUENCES
+
+
+def gather_pattern(tokens: Tokens | None) -> MismatchPattern | None:
+    """Return the pattern of the differences between the trainer's old logprobs and the engine's, if they follow one."""
+    if tokens is None or not {TRAINER, ENGINE} <= set(tokens.scan.columns):
+        return None
+    scored = _scored(tokens)
+    if scored is None:
+        return None
+    found = mismatch_fingerprint(scored)
+    if found is None:
+        return None
+    name = name_pattern(found, temperature=_temperature(tokens))
+    return None if name is None else MismatchPattern(name=name, sign=sign(name, **_numbers(found)), mean=found.mean)
+
+
+def name_pattern(found: MismatchFingerprint, *, temperature: float = math.nan) -> str | None:
+    """Return the first of `PATTERNS` that is followed; temperature: that of sampling, NaN where unknown."""
+    name = next((name for name, follows in PATTERNS.items() if follows(found)), None)
+    return _scaled(found, temperature) if name == "scaled" else name
+
+
+def _temperature(tokens: Tokens) -> float:
+    if "temperature" not in tokens.scan.columns:
+        return math.nan
+    mean = tokens.scalars["temperature"].drop_nulls().mean()
+    return float(mean) if isinstance(mean, (int, float)) else math.nan
+
+
+def _scored(tokens: Tokens) -> ScoredTokens | None:
+    """Lay the model tokens of the sampled sequences end to end, with what is known of each."""
+    length = pl.col("model_mask").list.len()
+    whole = [pl.col(name).list.len() == length for name in (TRAINER, ENGINE)]
+    rows = tokens.tables.samples.drop_nulls(["step", "model_mask", TRAINER, ENGINE]).filter(length > 0, *whole)
+    if rows.is_empty():
+        return None
+    known = _identity(tokens, _with_ids(tokens, rows).sort("step", "seq"))
+    return lay_out_scored(known.rename({TRAINER: "trainer", ENGINE: "engine", "ref_logp": "reference"}))
+
+
+def _identity(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
+    """Add sample, rank and lag of each sequence; a sequence without a name is a sample of its own."""
+    named = [name for name in ("sample_id", "policy_version") if name in tokens.scan.columns]
+    known = with_ranks(tokens, rows)
+    known = known.join(tokens.scalars.select("seq", *named), on="seq", how="left", maintain_order="left")
+    known = add_lags(known)[0] if "policy_version" in named else known.with_columns(lag=pl.lit(None, pl.Int64))
+    own = pl.col("sample_id").cast(pl.String) if "sample_id" in named else pl.lit(None, pl.String)
+    return known.with_columns(sample=pl.coalesce(own, pl.col("seq").cast(pl.String)).rank("dense"))
+
+
+def _with_ids(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
+    """Add token ids to the sequences of steps spread over the run, null to the others."""
+    nothing = pl.lit(None, pl.List(pl.Int64)).alias("token_ids")
+    if "token_ids" not in tokens.scan.columns:
+        return rows.with_columns(nothing)
+    steps, every = rows["step"].unique().sort(), tokens.sound_rows
+    a_step = max(float(every["length"].cast(pl.Int64).sum()) / max(every["step"].n_unique(), 1), 1.0)
+    most = min(len(steps), max(2, int(ID_TOKENS / a_step)))
+    chosen = np.unique(np.linspace(0, len(steps) - 1, most).round().astype(np.int64))
+    read = rows_of_steps(tokens, steps.gather(chosen).to_list())
+    if not isinstance(read.schema["token_ids"], pl.List):
+        return rows.with_columns(nothing)
+    return rows.join(read.select("seq", pl.col("token_ids").cast(pl.List(pl.Int64))), on="seq", how="left")
+
+
+# ---- patterns
+
+SOME: Final = 0.02  # of the sequences
+FEW: Final = 0.01  # enough where no arithmetic makes it
+ALL: Final = 0.98
+NEIGHBOURS: Final = 0.3  # of the tokens that are off: with the logprob of one neighbour
+ONE_NEIGHBOUR: Final = 1.8  # times that of the other: where the logprobs repeat, both are
+ONE_SIDED: Final = 0.9
+SIDED: Final = 0.78
+CUT: Final = 0.05  # of the tokens are certain to the engine alone
+SCALED: Final = 0.45  # of the variance of u
+RANK_LOGS: Final = 1.0
+RANK_SHARE: Final = 0.3
+NEAR_REFERENCE: Final = 0.6
+AGAINST_REFERENCE: Final = -0.8
+AT_BOUNDARY: Final = 0.7
+BOUNDARY_MASS: Final = 1.4
+MIN_FIRSTS: Final = 20
+PERSISTS: Final = 0.6
+INSIDE: Final = 0.95
+FROM_THERE: Final = 12.0
+STEEP: Final = 0.37
+AWAY: Final = -0.25  # of mean |u|: the trainer is less sure of what the engine drew than the engine is
+SAME_AT_ALL: Final = 0.13  # of the levels' variance between steps
+TOKEN_SHARE: Final = 0.06  # of the variance of u: noise, by chance, to 0.02
+WITH_LAG: Final = 0.3
+FALL: Final = 0.7
+FALL_SHARE: Final = 0.5
+RISE: Final = 0.75
+GREW: Final = 1.2
+CONSTANT: Final = 0.7
+ROUNDED: Final = 0.95
+PLAIN: Final = 0.02  # nats of mean |r|: noise below it is nobody's fault
+
+
+def _grows(one: MismatchFingerprint) -> bool:
+    if not (one.rise > RISE and one.signed < AWAY / 2):
+        return False
+    return one.spread > GREW or (one.spread > CONSTANT and one.token_share > TOKEN_SHARE)
+
+
+PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
+    "copied": lambda one: one.copied >= ALL,
+    "partly_copied": lambda one: one.copied > SOME or one.copied_reference > FEW,
+    "neighbours": lambda one: one.shifted > NEIGHBOURS and one.shifted > ONE_NEIGHBOUR * one.unshifted,
+    "cut": lambda one: one.negative > ONE_SIDED and one.certain > CUT and one.signed < -ONE_SIDED,
+    "scaled": lambda one: one.r_squared > SCALED and not 1 - SIDED < one.negative < SIDED,
+    "by_rank": lambda one: one.rank_share > RANK_SHARE and one.one_rank > RANK_LOGS,
+    "is_reference": lambda one: one.reference_gap < NEAR_REFERENCE and one.reference_follows < AGAINST_REFERENCE,
+    "at_boundaries": lambda one: one.first_at_boundary > AT_BOUNDARY and one.boundary_mass > BOUNDARY_MASS,
+    "from_one_token": lambda one: (
+        one.firsts >= MIN_FIRSTS
+        and one.persists > PERSISTS
+        and one.inside > INSIDE
+        and one.far_negative > ONE_SIDED
+        and one.after > FROM_THERE
+    ),
+    "fades_from_start": lambda one: (
+        one.start > STEEP
+        and one.start_signed < AWAY
+        and one.step_share < SAME_AT_ALL
+        and not one.token_share > RANK_SHARE
+    ),
+    "by_lag": lambda one: one.by_lag > WITH_LAG,
+    "falls": lambda one: (
+        one.signed < AWAY and one.fall > max(FALL, FALL_SHARE * one.spread) and one.token_share > TOKEN_SHARE
+    ),
+    "grows_apart": lambda one: _grows(one) and math.isfinite(one.reference_gap),
+    "grows": _grows,
+    "by_token": lambda one: one.token_share > TOKEN_SHARE and one.signed < AWAY and one.spread < GREW,
+    "rounded": lambda one: one.rounded > ROUNDED,
+    "noise": lambda one: one.mean > PLAIN and one.spread < GREW and not one.token_share > TOKEN_SHARE,
+}
+"""By the name of its sign; NaN follows none."""
+
+
+def _scaled(one: MismatchFingerprint, temperature: float) -> str:
+    """Say which side's temperature is missing, the trainer's or the engine's.
+
+    The raw side is at 1. Sampling at T < 1 is sharper than that, so a sharper trainer has the temperature.
+    """
+    if not abs(temperature - 1) > KNOWN_TEMPERATURE:
+        return "scaled"
+    return "scaled_raw_engine" if (one.slope > 0) == (temperature < 1) else "scaled_raw_trainer"
+
+
+def _numbers(one: MismatchFingerprint) -> dict[str, str]:
+    """Return the numbers that the signs' texts name."""
+    return dict(_shares(one)) | {
+        "mean": sig(one.mean),
+        "slope": f"{one.slope:+.2g}",
+        "rank_factor": _factor(one.one_rank),
+        "after": sig(one.after),
+        "start": _factor(one.start),
+        "spread": _factor(one.spread),
+        "fall": _factor(one.fall),
+        "gap": sig(one.reference_gap),
+        "correlation": sig(one.by_lag),
+    }
+
+
+def _shares(one: MismatchFingerprint) -> Iterator[tuple[str, str]]:
+    names = "copied", "copied_reference", "shifted", "negative", "certain", "r_squared", "first_at_boundary"
+    for name in (*names, "persists", "token_share", "rounded"):
+        value: float = getattr(one, name)
+        yield name, pct(value) if math.isfinite(value) else "?"
+
+
+def _factor(log: float) -> str:
+    return sig(math.exp(log)) if math.isfinite(log) else "?"

@@ -1,0 +1,145 @@
+"""Why trainer and engine disagree, from logged metrics and settings alone: the first cause, its rivals, the advice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ptt
+from ptt.diagnostics.evidence.mismatch_causes import CAUSES, Sign, rank_causes
+from ptt.diagnostics.model import Finding
+
+STEPS = 80
+AT = np.arange(1, STEPS + 1)
+NOISE = np.exp(0.1 * np.random.default_rng(5).normal(size=STEPS))
+TRL, SKYRL = "sampling/sampling_logp_difference/mean", "policy/rollout_train_logprobs_abs_diff_mean"
+NEMO = "train/token_mult_prob_error"
+GROWING = 0.01 + 0.4 * (1 - np.exp(-AT / 20.0)) * (AT > 2)
+
+
+def run_in(folder: Path, metrics: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> Path:
+    rows = [{"step": int(step), **{name: float(values[at]) for name, values in metrics.items()}}
+            for at, step in enumerate(AT)]  # fmt: skip
+    folder.joinpath("metrics.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    if settings is not None:
+        folder.joinpath("config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def named(folder: Path, metrics: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> Finding:
+    """Return the finding of the engine family that carries an answer."""
+    found = ptt.diagnose(run_in(folder, metrics, settings)).findings
+    return next(finding for finding in found if "cause_1" in finding.evidence)
+
+
+FLAT, MOVING = 0.3 + 0.02 * (NOISE - 1), 0.2 + 0.006 * AT
+SEQUENCES = {"train/min_seq_mult_prob_error": 1.01 * np.ones(STEPS)}
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "never synced": ("weights-not-synced", {TRL: GROWING * NOISE, "reward": FLAT}, {"vllm_enable_sleep_mode": True}),
+    "a part of the weights": (
+        "weights-partly-synced",
+        {SKYRL: GROWING * NOISE, "reward/avg_raw_reward": MOVING, "timing/sync_weights": 8 * NOISE},
+        {},
+    ),
+    "an adapter added twice": (
+        "adapter-twice",
+        {"rollout_correction/log_ppl_abs_diff": np.where(AT < 50, 0.001, 1.1) * NOISE,
+         "reward": np.where(AT < 50, 0.7, 0.0) + 0.02 * NOISE},
+        {"use_peft": True},
+    ),
+    "a cache that epochs empty": (
+        "cache-not-cleared",
+        {SKYRL: np.where(AT % 20 == 1, 0.02, 0.9) * NOISE, "trainer/epoch": (AT - 1) // 20},
+        {"enable_prefix_caching": True},
+    ),
+    "packed rows": (
+        "packing",
+        {"debug/vllm_vs_local_logprob_diff_mean": 0.11 * NOISE, "debug/vllm_vs_local_logprob_diff_std": 0.26 * NOISE},
+        {"pack_length": 8192},
+    ),
+    "a few tokens": (
+        "kernel",
+        {NEMO: 1 + np.where(AT % 7 == 3, 500.0, 0.01) * NOISE, "train/max_seq_mult_prob_error":
+         1 + np.where(AT % 7 == 3, 9e5, 0.02) * NOISE} | SEQUENCES,
+        {},
+    ),
+    "a share of the prompts": (
+        "prompt-bound-fault",
+        {NEMO: 35.0 * NOISE, "train/max_seq_mult_prob_error": 400.0 * NOISE} | SEQUENCES,
+        {},
+    ),
+    "noise that grows late": (
+        "precision",
+        {TRL: 0.02 * NOISE * np.where(AT < 50, 1.0, np.exp((AT - 50) / 12.0)), "reward": MOVING},
+        {"use_peft": False},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_course_of_a_mismatch_names_its_cause(case: str, tmp_path: Path) -> None:
+    cause, metrics, settings = CASES[case]
+    found = named(tmp_path, metrics, settings)
+    assert found.evidence["cause_1"] == cause
+    assert found.causes  # each with what speaks for it
+    assert found.confirm[0] == found.evidence["experiment"]
+    assert found.next[0] == found.evidence["setting"]
+
+
+def test_weights_that_never_arrive_are_told_without_a_word_of_float32(tmp_path: Path) -> None:
+    _, metrics, settings = CASES["never synced"]
+    found = named(tmp_path, metrics | {"frac_reward_zero_std": 0 * AT}, settings)
+    assert "vllm_enable_sleep_mode=False" in found.next[0]
+    assert "float32" not in " ".join((*found.confirm, *found.next))
+    assert "does not get the new weights" in found.claim
+
+
+def test_without_its_setting_a_pair_is_named_with_what_tells_it_apart(tmp_path: Path) -> None:
+    found = named(tmp_path, {TRL: GROWING * NOISE, "reward": FLAT})
+    assert found.evidence["cannot_tell_apart"] == "weights-not-synced or base-weights"
+    assert "first layer" in str(found.evidence["experiment"])
+
+
+def test_a_mismatch_that_no_sign_explains_names_no_single_cause(tmp_path: Path) -> None:
+    found = named(tmp_path, {"rollout_corr/kl": 0.2 * NOISE})
+    assert "the signs point to" not in found.claim
+
+
+def test_ratios_beyond_their_bounds_weigh(tmp_path: Path) -> None:
+    share = {"rollout_corr/rollout_is_ratio_fraction_low": 0.15 * NOISE}
+    mild = {"training/rollout_probs_diff_mean": 0.02 * NOISE}
+    assert named(tmp_path, mild).severity == "medium"
+    found = named(tmp_path, mild | share)
+    assert found.severity == "high"
+    assert found.evidence["truncated_share"] == pytest.approx(0.15, rel=0.1)
+
+
+def test_signs_add_up_and_the_nearest_rival_stays_in_sight() -> None:
+    signs = (
+        Sign(text="a", weights={"kernel": 2.0, "rope": 2.2, "precision": -1.0}),
+        Sign(text="b", weights={"kernel": 0.5, "precision": 0.5}),
+    )
+    answer = rank_causes(signs, framework="nemo-rl")
+    assert answer is not None
+    assert [cause.name for cause in answer.causes] == ["kernel", "rope"]
+    assert answer.first.score == 2.5
+    assert answer.first.for_ == ("a", "b")
+    assert answer.indistinguishable == ("kernel", "rope")  # rope: 2.2 less its prior
+    assert "rotary" in answer.experiment
+    assert rank_causes((), framework=None) is None
+    assert rank_causes((Sign(text="c", weights={"kernel": -1.0}),), framework=None) is None
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_each_cause_has_words_an_experiment_and_a_setting(cause: str) -> None:
+    answer = rank_causes((Sign(text="seen", weights={cause: 9.0}),), framework="a framework without settings")
+    assert answer is not None
+    assert answer.indistinguishable is None
+    assert answer.first.title
+    assert answer.experiment
+    assert answer.setting

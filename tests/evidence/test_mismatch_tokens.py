@@ -1,0 +1,245 @@
+"""Which pattern the differences of recorded tokens follow: each fault in a made dump, and none in plain noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from builders import write_recorder_run
+
+import ptt
+from ptt.diagnostics.evidence.mismatch_causes import sign
+from ptt.diagnostics.evidence.mismatch_tokens import name_pattern
+from ptt.diagnostics.statistics.mismatch_fingerprint import MismatchFingerprint, lay_out_scored, mismatch_fingerprint
+
+STEPS, ROWS, LENGTH, GAP = 24, 16, 64, range(24, 32)
+SHAPE = STEPS * ROWS, LENGTH
+NAMED = (
+    "copied", "copied_reference", "shifted", "negative", "certain", "r_squared", "first_at_boundary", "persists",
+    "token_share", "rounded", "mean", "slope", "rank_factor", "after", "start", "spread", "fall", "gap", "correlation",
+)  # fmt: skip
+Array = np.ndarray[Any, Any]
+
+
+class Dump:
+    """Logits of a likely token each, so that u adds to them: trainer and engine agree but for noise."""
+
+    def __init__(self) -> None:
+        """Draw logits, token ids and the healthy noise."""
+        self.generator = np.random.default_rng(11)
+        self.logit = self.generator.normal(2.0, 2.0, SHAPE)
+        self.ids = self.generator.integers(0, 200, SHAPE)
+        self.noise = 0.02 * self.generator.normal(size=SHAPE)
+        self.step = np.repeat(np.arange(1, STEPS + 1), ROWS)
+        self.row = np.tile(np.arange(ROWS), STEPS)
+        self.place = np.arange(LENGTH)
+        self.trainer = self.logit.copy()
+        self.engine = self.logit + self.noise
+        self.reference: Array | None = self.logit + 0.5 * self.generator.normal(size=SHAPE)
+        self.columns: dict[str, Array] = {}
+
+    def off(self, scale: float | Array) -> None:
+        """Move the trainer's logits by noise of this scale, downwards on average."""
+        self.trainer = self.trainer + scale * (self.generator.normal(size=SHAPE) - 0.5)
+
+    def frame(self) -> pl.DataFrame:
+        """Return the sequences as a recorder writes them."""
+        mask = ~np.isin(self.place, GAP)
+        logps = {"policy_logp": self.trainer, "old_logp": self.trainer, "rollout_logp": self.engine}
+        logps |= {"ref_logp": self.reference} if self.reference is not None else {}
+        lists = {name: (-np.logaddexp(0.0, -logit)).tolist() for name, logit in logps.items()}
+        return pl.DataFrame(
+            {
+                "seq": np.arange(SHAPE[0]).astype(np.uint32),
+                "step": self.step,
+                "model_mask": [mask.tolist()] * SHAPE[0],
+                "token_ids": self.ids.tolist(),
+                **lists,
+                **self.columns,
+            }
+        )
+
+
+def pattern_of(dump: Dump) -> tuple[MismatchFingerprint, str | None]:
+    """Measure the dump and name its pattern."""
+    unknown = pl.lit(None, pl.Float64)
+    frame = dump.frame().with_columns(sample=pl.col("seq"))
+    lag = pl.col("step") - pl.col("policy_version") if "policy_version" in frame.columns else unknown
+    added = {name: unknown for name in ("rank",) if name not in frame.columns}
+    added |= {} if "ref_logp" in frame.columns else {"ref_logp": pl.lit(None, pl.List(pl.Float64))}
+    frame = frame.with_columns(lag=lag, **added)
+    named = {"old_logp": "trainer", "rollout_logp": "engine", "ref_logp": "reference"}
+    found = mismatch_fingerprint(lay_out_scored(frame.rename(named)))
+    assert found is not None, "the dump has uncertain tokens"
+    temperature = float(dump.columns["temperature"][0]) if "temperature" in dump.columns else math.nan
+    return found, name_pattern(found, temperature=temperature)
+
+
+def by_token(dump: Dump) -> None:
+    """An adapter: each token id has its own shift."""
+    dump.trainer += 0.4 * (np.random.default_rng(3).normal(size=200)[dump.ids] - 0.5)
+    dump.reference = dump.trainer.copy()
+
+
+def from_one_token(dump: Dump) -> None:
+    """Every sixth sequence loses a logit or more from token 15 on, which is at no observation."""
+    hit = (dump.row % 6 == 0)[:, None] & (dump.place >= 15)
+    dump.trainer -= np.where(hit, 1.5 + dump.generator.exponential(1.0, SHAPE), 0.0)
+
+
+def at_boundaries(dump: Dump) -> None:
+    """Every third sequence is off at the two tokens before the observation, and more right after it."""
+    near = ((dump.place >= GAP[0] - 2) & (dump.place < GAP[0])) | ((dump.place > GAP[-1]) & (dump.place <= GAP[-1] + 3))
+    dump.trainer -= np.where((dump.row % 3 == 0)[:, None] & near, 3.0, 0.0)
+
+
+def shifted(dump: Dump) -> None:
+    """The engine's column is moved by one in every other sequence."""
+    moved = np.roll(dump.engine[:, : GAP[0]], 1, axis=1)
+    dump.engine[::2, : GAP[0]] = moved[::2]
+
+
+def one_rank(dump: Dump) -> None:
+    """The sequences of rank 2 are off."""
+    dump.columns["rank"] = dump.row // 4
+    dump.off(np.where(dump.row // 4 == 2, 0.6, 0.0)[:, None])
+
+
+def packed(dump: Dump) -> None:
+    """All but the first of four documents are off at their start."""
+    amount = np.where(dump.row % 4 > 0, 0.5, 0.0)[:, None] * (0.2 + np.exp(-dump.place / 12.0))
+    dump.off(amount)
+
+
+def lagging(dump: Dump) -> None:
+    """Sequences are off by how many versions old they are."""
+    lag = dump.generator.integers(0, 5, SHAPE[0])
+    dump.columns["policy_version"] = dump.step - lag
+    dump.off(0.15 * lag[:, None])
+
+
+def growing(dump: Dump) -> None:
+    """The distance grows with the steps."""
+    dump.off(0.04 * dump.step[:, None])
+
+
+def growing_without_reference(dump: Dump) -> None:
+    """The same where no reference is recorded: nothing tells what the engine holds instead."""
+    growing(dump)
+    dump.reference = None
+
+
+def sawtooth(dump: Dump) -> None:
+    """The engine is synced every eight steps; what it lacks belongs to tokens."""
+    bias = np.random.default_rng(3).normal(size=200)[dump.ids] - 0.5
+    dump.trainer += 0.1 * ((dump.step - 1) % 8)[:, None] * bias
+
+
+def is_reference(dump: Dump) -> None:
+    """The engine holds the reference."""
+    assert dump.reference is not None
+    dump.engine = dump.reference + dump.noise
+
+
+def partly_copied(dump: Dump) -> None:
+    """A third of the engine's sequences are the trainer's to the bit."""
+    dump.engine[::3] = dump.trainer[::3]
+
+
+def cut(dump: Dump) -> None:
+    """The engine's logprobs are normalised over what top-p leaves: certain tokens, and others lifted."""
+    dump.engine = np.where(dump.trainer > 3.0, 40.0, dump.trainer + 1.0)
+
+
+def colder(dump: Dump) -> None:
+    """The trainer leaves a temperature of 0.7 out."""
+    dump.engine = dump.trainer / 0.7 + dump.noise
+    dump.columns["temperature"] = np.full(SHAPE[0], 0.7)
+
+
+def raw(dump: Dump) -> None:
+    """The engine reports logprobs at temperature 1 for tokens that it draws at 0.7."""
+    dump.trainer = dump.logit / 0.7
+    dump.columns["temperature"] = np.full(SHAPE[0], 0.7)
+
+
+def noisy(dump: Dump) -> None:
+    """Noise beyond what healthy arithmetic leaves."""
+    dump.engine += 0.5 * dump.generator.normal(size=SHAPE)
+
+
+FAULTS: dict[Callable[[Dump], None], tuple[str, str]] = {
+    partly_copied: ("partly_copied", "copied-column"),
+    shifted: ("neighbours", "shift"),
+    cut: ("cut", "top-p"),
+    colder: ("scaled_raw_trainer", "temperature"),
+    raw: ("scaled_raw_engine", "raw-vs-processed"),
+    one_rank: ("by_rank", "one-rank"),
+    is_reference: ("is_reference", "base-weights"),
+    at_boundaries: ("at_boundaries", "template-or-retokenisation"),
+    from_one_token: ("from_one_token", "prompt-bound-fault"),
+    packed: ("fades_from_start", "packing"),
+    lagging: ("by_lag", "stale-weights"),
+    sawtooth: ("falls", "stale-weights"),
+    growing: ("grows_apart", "weights-partly-synced"),
+    growing_without_reference: ("grows", "weights-not-synced"),
+    by_token: ("by_token", "adapter-missing"),
+    noisy: ("noise", "precision"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_each_fault_is_known_by_its_pattern(fault: Callable[[Dump], None]) -> None:
+    dump = Dump()
+    fault(dump)
+    pattern, cause = FAULTS[fault]
+    _, name = pattern_of(dump)
+    assert name == pattern
+    weights = sign(pattern, **dict.fromkeys(NAMED, "1")).weights
+    assert max(weights, key=lambda other: weights[other]) == cause
+
+
+def test_healthy_noise_follows_no_pattern() -> None:
+    assert pattern_of(Dump())[1] is None
+
+
+def test_without_token_ids_what_goes_with_them_is_not_seen() -> None:
+    dump = Dump()
+    by_token(dump)
+    dump.ids[:] = -1
+    found, name = pattern_of(dump)
+    assert math.isnan(found.token_share)
+    assert name in {None, "noise"}
+
+
+def test_the_mean_and_the_slope_are_those_of_the_logits() -> None:
+    dump = Dump()
+    dump.engine = dump.trainer / 0.8
+    found, name = pattern_of(dump)
+    assert name == "scaled"
+    assert math.isclose(found.mean, np.abs(rs_of(dump)).mean(), rel_tol=1e-5)
+    assert math.isclose(found.slope, (1 - 1.25) / 1.125, rel_tol=1e-3)  # of u on the middle of both logits
+    assert math.isclose(found.r_squared, 1.0, rel_tol=1e-3)
+
+
+def test_a_small_mismatch_that_follows_a_pattern_is_a_low_finding(tmp_path: Path) -> None:
+    dump = Dump()
+    dump.columns["rank"] = dump.row // 4
+    dump.off(np.where(dump.row // 4 == 2, 0.4, 0.0)[:, None])
+    diagnosis = ptt.diagnose(write_recorder_run(tmp_path / "run", dump.frame()), out=tmp_path / "out")
+    found = next(finding for finding in diagnosis.findings if finding.id == "engine-mismatch")
+    assert found.severity == "low"
+    assert found.evidence["cause_1"] == "one-rank"
+    assert found.observed is not None
+    assert math.isclose(found.observed, np.abs(rs_of(dump)).mean(), rel_tol=1e-3)
+
+
+def rs_of(dump: Dump) -> Array:
+    """Return r of the model tokens, from the logits."""
+    r = np.logaddexp(0.0, -dump.engine) - np.logaddexp(0.0, -dump.trainer)
+    return r[:, ~np.isin(dump.place, GAP)]
