@@ -178,7 +178,7 @@ def test_no_rare_syncs_are_seen_in_other_distances(mean_abs: Array) -> None:
 
 
 def test_a_cache_that_events_empty_is_left_to_engine_mismatch() -> None:
-    logged: dict[str, Array] = {"mismatch/logp_abs_mean": 0.002 + 0.02 * (np.arange(STEPS) % 20)}
+    logged: dict[str, Array] = {"mismatch/logp_abs_mean": 0.002 + 0.02 * (np.arange(STEPS, dtype=np.float64) % 20)}
     found = broken(judged("stale-rollouts", logged))
     assert "only every 20 steps" in found.claim
     cache = (sign("falls_restart", name="kl", when="21, 41"), sign("prefix_caching", setting="it is on"))
