@@ -24,7 +24,6 @@ import torch
 
 from examples.reproduction.train import SETTINGS, make_trainer, parser_of, run
 
-ARMS_MEASURED: Final = ("baseline", "schema-constrained", "kl-penalty")
 EVERY: Final = 5  # steps: odd, as each batch is trained on twice, and only its second step has ratios other than 1
 DIFFERENCE: Final = 1e-3  # nats, and share of the gradient: what float32 may change between two ways to compute it
 
