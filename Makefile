@@ -74,10 +74,11 @@ reproduce-start: $(REPRODUCE)/.ready  ## make the weights anew that all these ru
 
 LEDGER_ARMS := baseline schema-constrained kl-penalty
 
-ledger-truth: $(REPRODUCE)/.ready  ## gradients of three arms by autograd, sequence by sequence, to hold the ledger to (a quarter of an hour)
+ledger-truth: $(STAMP) $(REPRODUCE)/.ready  ## the gradient ledger beside gradients by autograd, in three arms (ten minutes)
 	for arm in $(LEDGER_ARMS); do \
 		$(REPRODUCE)/bin/python -m examples.reproduction.gradient_truth $$arm --steps 120 --out ptt-report/ledger-truth/$$arm || exit 1; \
 	done
+	$(BIN)/python -m benchmarks.ledger_truth ptt-report/ledger-truth
 
 test-bytes: $(STAMP)  ## every sample of every format cut at every byte (some ten minutes)
 	PTT_EVERY_BYTE=1 $(BIN)/python -m pytest -n 2 -q tests/parsers/test_damaged_samples.py
