@@ -7,7 +7,7 @@ FRAMEWORKS := .venv-frameworks
 REPRODUCE := .venv-reproduce
 SAMPLE ?= sample_logs/tool_tail_growth
 
-.PHONY: demo test test-all golden test-bytes test-ray test-s3 test-trl test-recorders test-exports test-writers reproduce reproduce-small reproduce-gallery reproduce-gpu reproduce-start check format bench bench-traces bench-mismatch bench-one-set watch-calibration docs fuzz fuzz-coverage sync-samples clean
+.PHONY: demo test test-all golden test-bytes test-ray test-s3 test-trl test-recorders test-exports test-writers reproduce reproduce-small reproduce-gallery reproduce-gpu reproduce-start ledger-truth check format bench bench-traces bench-mismatch bench-one-set watch-calibration docs fuzz fuzz-coverage sync-samples clean
 
 demo: $(STAMP)  ## judge the sample run whose post-tool tails grow
 	$(BIN)/ptt diagnose $(SAMPLE)
@@ -45,7 +45,7 @@ test-s3: $(OBJECTS)/.ready  ## runs and output in an object store, on a server o
 	$(OBJECTS)/bin/python -m pytest -q -m s3 tests/object_stores
 
 test-trl: $(TRL)/.ready  ## the recorder inside a real TRL run with tools (installs TRL and torch into an environment of its own)
-	$(TRL)/bin/python -m pytest -q tests/recorders tests/test_reproduction_gpu.py
+	$(TRL)/bin/python -m pytest -q tests/recorders tests/test_reproduction_gpu.py tests/test_reproduction_truth.py
 
 test-recorders: $(FRAMEWORKS)/.ready  ## the recorders on the classes of veRL, OpenRLHF and AReaL, on a CPU (Python 3.11; installs them)
 	$(FRAMEWORKS)/bin/python -m pytest -q -m frameworks tests/recorders
@@ -71,6 +71,14 @@ reproduce-gpu:  ## the arms with a model of 0.5 billion parameters and vLLM; unt
 
 reproduce-start: $(REPRODUCE)/.ready  ## make the weights anew that all these runs start from
 	$(REPRODUCE)/bin/python -m examples.reproduction.sft
+
+LEDGER_ARMS := baseline schema-constrained kl-penalty
+
+ledger-truth: $(STAMP) $(REPRODUCE)/.ready  ## the gradient ledger beside gradients by autograd, in three arms (ten minutes)
+	for arm in $(LEDGER_ARMS); do \
+		$(REPRODUCE)/bin/python -m examples.reproduction.gradient_truth $$arm --steps 120 --out ptt-report/ledger-truth/$$arm || exit 1; \
+	done
+	$(BIN)/python -m benchmarks.ledger_truth ptt-report/ledger-truth
 
 test-bytes: $(STAMP)  ## every sample of every format cut at every byte (some ten minutes)
 	PTT_EVERY_BYTE=1 $(BIN)/python -m pytest -n 2 -q tests/parsers/test_damaged_samples.py

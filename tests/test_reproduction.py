@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 
 from examples.reproduction import page, run
-from examples.reproduction.arms import ARMS, BASELINE, HEALTHY, Setting
+from examples.reproduction.arms import ARMS, BASELINE, HEALTHY, PROBES, Setting
 from examples.reproduction.gallery import GALLERY, SEEDS, STEPS, Case
 from examples.reproduction.page import BEGIN, END, Judged, gallery_page, gallery_row, miss_line, replaced, results_page
 from examples.reproduction.panels import figures
@@ -50,6 +50,12 @@ def _differs(setting: Setting, base: Setting) -> set[str]:
 def test_each_arm_differs_from_the_baseline_in_one_thing() -> None:
     arms = {name: setting for name, setting in ARMS.items() if name not in ("baseline", "healthy")}
     assert {name: len(_differs(setting, BASELINE)) for name, setting in arms.items()} == dict.fromkeys(arms, 1)
+
+
+def test_a_guard_is_one_switch_and_errors_alone_are_the_schema_constrained_arm_with_more_of_them() -> None:
+    guards = {name: setting for name, setting in PROBES.items() if name != "errors-only"}
+    assert {name: len(_differs(setting, BASELINE)) for name, setting in guards.items()} == dict.fromkeys(guards, 1)
+    assert _differs(PROBES["errors-only"], ARMS["schema-constrained"]) == {"failure_rate"}
 
 
 @pytest.mark.parametrize("name", GALLERY)

@@ -23,6 +23,11 @@ class Setting:
     beta: float = 0.001  # weight of the KL penalty; above 0 so that the reference's logprobs are recorded at all
     sync_every: int | None = None  # steps after which the reference takes over some of the policy's weights
 
+    # One guard each; the experiment itself leaves them alone.
+    epsilon: float = 0.2  # clip range of policy/old
+    mask_above: float | None = None  # nats a token, old over policy: a sequence of negative advantage is left out above
+    drop_errored: bool = False  # an answer with a call that raised gets advantage 0
+
     # One switch each for the failure gallery; the experiment itself leaves them alone.
     reward: Literal["task", "activity"] = "task"  # what is paid: right answers, or calls and words
     reward_factor: float = 1.0
@@ -50,6 +55,15 @@ ARMS: Final = {
     "reference-sync": replace(BASELINE, sync_every=20),
     "schema-constrained": replace(BASELINE, diverse=False),
     "healthy": HEALTHY,
+}
+
+# Trained by name alone, as `python -m examples.reproduction.train errors-only --steps 120 --out FOLDER`: the
+# schema-constrained arm with five times the errors, and the baseline with a guard.
+PROBES: Final = {
+    "errors-only": replace(BASELINE, diverse=False, failure_rate=0.1),
+    "clip-tighter": replace(BASELINE, epsilon=0.02),
+    "mask-sequences": replace(BASELINE, mask_above=0.005),
+    "drop-errored": replace(BASELINE, drop_errored=True),
 }
 
 DIFFERENCES: Final = {

@@ -1,4 +1,4 @@
-"""Break the trainer as the gallery's switches say: its sampler, its loss, its process."""
+"""Break the trainer as the gallery's switches say: its sampler, its loss, its process. And one guard that TRL lacks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from trl.models import unwrap_model_for_generation
 from trl.trainer.utils import pad
 
 from examples.reproduction.arms import Setting
+from ptt.recorders.trl import TOOL_ERROR
 
 STALE_STEPS: Final = 24  # for which a stale sampler keeps its weights
 
@@ -86,3 +87,20 @@ class FaultyTrainer(GRPOTrainer):  # type: ignore[misc]
         loss = super()._compute_loss(model, inputs)
         broken = self.setting.nan_loss and self.state.global_step + 1 == self.first_step
         return loss * float("nan") if broken else loss
+
+
+class ErroredDropped(GRPOTrainer):  # type: ignore[misc]
+    """A GRPOTrainer that learns nothing from an answer with a call that raised: its advantage is 0."""
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, *args: Any) -> Any:
+        """Note which answers have such a call."""
+        self.errored = torch.tensor([
+            any(str(message["content"]).startswith(TOOL_ERROR) for message in one if message["role"] == "tool")
+            for one in completions
+        ])  # fmt: skip
+        return super()._calculate_rewards(inputs, prompts, completions, *args)
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        """Take their advantage, before the batch is shuffled."""
+        batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        return batch | {"advantages": batch["advantages"].masked_fill(self.errored, 0.0)}

@@ -24,8 +24,8 @@ from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from examples.reproduction.arms import ARMS, Setting
-from examples.reproduction.faults import FaultyTrainer, Killed
+from examples.reproduction.arms import ARMS, PROBES, Setting
+from examples.reproduction.faults import ErroredDropped, FaultyTrainer, Killed
 from examples.reproduction.gallery import GALLERY, onset
 from examples.reproduction.policy import START, load_tokenizer
 from examples.reproduction.rewards import rewards_of
@@ -36,7 +36,7 @@ GROUP: Final = 8  # answers to each prompt
 SEQUENCES: Final = 32  # a step, on all ranks together
 CHECKPOINTS: Final = 5  # of a run that will be killed
 
-SETTINGS: Final = ARMS | {name: case.setting for name, case in GALLERY.items()}
+SETTINGS: Final = ARMS | PROBES | {name: case.setting for name, case in GALLERY.items()}
 
 
 class WorldClock(TrainerCallback):  # type: ignore[misc]
@@ -60,7 +60,8 @@ def config(
         output_dir=str(out), max_steps=steps, seed=seed, logging_steps=1, report_to=[], disable_tqdm=True,
         learning_rate=setting.learning_rate, lr_scheduler_type="constant_with_warmup", warmup_steps=10,
         beta=setting.beta, sync_ref_model=sync is not None, ref_model_sync_steps=sync or steps,
-        loss_type="dapo", epsilon=0.2, temperature=1.0, max_grad_norm=1.0, entropy_coef=setting.entropy_coef,
+        loss_type="dapo", epsilon=setting.epsilon, off_policy_mask_threshold=setting.mask_above,
+        temperature=1.0, max_grad_norm=1.0, entropy_coef=setting.entropy_coef,
         scale_rewards="none" if setting.reward_factor != 1 else "group",
         per_device_train_batch_size=SEQUENCES // setting.ranks, gradient_accumulation_steps=1, num_generations=GROUP,
         num_iterations=2,  # each generation is trained on twice, so that policy and old differ at all
@@ -98,7 +99,7 @@ def make_trainer(
     }  # fmt: skip
     if setting.sampler != "policy" or setting.nan_loss:
         return FaultyTrainer(setting=setting, first_step=first_step, **arguments)
-    return GRPOTrainer(**arguments)
+    return (ErroredDropped if setting.drop_errored else GRPOTrainer)(**arguments)
 
 
 def weights_digest(model: Any) -> str:
@@ -114,8 +115,12 @@ def run(
     *,
     model: str = str(START),
     changed: Callable[[Setting], Mapping[str, Any]] = lambda _setting: {},
+    prepare: Callable[[Any], None] = lambda _trainer: None,
 ) -> dict[str, Any]:
-    """Train as the arguments say, with what is changed in the trainer's settings, and return what it took."""
+    """Train as the arguments say, with what is changed in the trainer's settings, and return what it took.
+
+    `prepare` is given the trainer when the recorder hangs onto it.
+    """
     setting = SETTINGS[given.name]
     trainer = make_trainer(
         setting, seed=given.seed, steps=given.steps, out=given.out, resume=given.resume,
@@ -129,6 +134,7 @@ def run(
             {"watch": True, "stop": "critical", "report_dir": given.watched} if given.watched else {}
         )
         recorder = record(trainer, given.out / "tokens", **watching)
+    prepare(trainer)
     began, used = time.perf_counter(), time.process_time()
     try:
         trainer.train(resume_from_checkpoint=True if given.resume else None)
