@@ -8,7 +8,7 @@ from typing import Final
 
 from ptt.diagnostics.advisories.advisory import Advisory, Database, distribution
 from ptt.diagnostics.advisories.conditions import RangeAnswer, SettingAnswer, holds, in_range
-from ptt.diagnostics.advisories.signature import Lookup, SignatureAnswer, shown_by
+from ptt.diagnostics.advisories.signature import PRESENCE, Lookup, SignatureAnswer, shown_by
 from ptt.diagnostics.evidence.training_setup import TrainingSetup
 from ptt.diagnostics.model import AdvisoryMatch, AdvisoryReport, DiagnosisRecord, Strength
 
@@ -96,7 +96,7 @@ def _match(advisory: Advisory, setup: SetupAnswer, shown: SignatureAnswer, sourc
         effect=advisory.effect,
         findings=shown.findings,
         looked_for=strength is Strength.NOTE and shown.shown is False,
-        shaped=bool(advisory.signature.metrics),
+        shaped=any(metric.is_ not in PRESENCE for metric in advisory.signature.metrics),
         settings={key: answer.value for key, answer in held.items()},
         by_default=tuple(key for key, answer in held.items() if answer.by_default),
         packages={name: answer.version for name, answer in setup.ranges.items()},

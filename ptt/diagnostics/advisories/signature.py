@@ -13,6 +13,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import DiagnosisRecord, Severity
 from ptt.diagnostics.statistics.arrays import FloatArray
 
+PRESENCE: Final = ("present", "absent")  # what a metric is, without any shape
 MIN_VALUES: Final = 5  # of a metric, to say that it grows or falls: two thirds of them are compared
 RANK_CORRELATION: Final = 0.5  # of values with steps: a random walk of few values is often above, white noise hardly
 NEAR_NOTHING: Final = 0.2  # of what a metric is later: a first step before the fault set in
@@ -61,7 +62,7 @@ def shown_by(signature: RunSignature, record: DiagnosisRecord, lookup: Lookup) -
         parts.append(_shape(metric, lookup))
         would += [f"log {name}" for name in _unlogged(metric, lookup)] if parts[-1] is None else []
     measured = parts[len(parts) - len(signature.metrics) :]
-    telling = any(metric.is_ not in ("present", "absent") for metric in signature.metrics)
+    telling = any(metric.is_ not in PRESENCE for metric in signature.metrics)
     if signature.any_finding and parts[0] is None and telling and all(measured):
         parts[0] = True  # no rule could judge it, and what the metrics show is as good
     shown = False if False in parts else None if None in parts else True
@@ -98,7 +99,7 @@ def _shape(metric: MetricCondition, lookup: Lookup) -> Tri:
     """Say whether a metric has a shape; None where it is not logged, or too short to say."""
     found = _series(metric.name, lookup)
     series = None if isinstance(found, str) or not np.isfinite(found.values).any() else found
-    if metric.is_ in ("present", "absent"):
+    if metric.is_ in PRESENCE:
         return (series is not None) is (metric.is_ == "present")
     if series is None:
         return None

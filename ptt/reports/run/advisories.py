@@ -114,7 +114,7 @@ def told_under(diagnosis: Diagnosis) -> dict[str, list[str]]:
 
 def _is_worth_a_look(match: AdvisoryMatch) -> bool:
     """Return whether more than a common finding speaks for a possible cause."""
-    supported = bool(match.settings) or any(match.packages.values()) or match.shaped or len(match.findings) > 1
+    supported = bool(match.settings) or any(match.packages.values()) or (match.shaped and bool(match.findings))
     return match.strength is Strength.POSSIBLE and supported
 
 
