@@ -71,6 +71,7 @@ def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
 
 def test_columns_have_the_types_of_the_store(tmp_path: Path) -> None:
     row = ROW | {"entropy": [0.0, 0.5, 1.0], "advantage": [0.5, 0.5, 0.5], "train_mask": [1, 0, 0], "policy_version": 4}
+    row |= {"value": [0.1, 0.2, 0.3], "return": [1.0, 1.0, 1.0]}
     row |= dict.fromkeys(("sample_id", "group_id", "trajectory_id", "env", "logp_kind"), "x")
     row |= {"reward": 1, "temperature": 1.0, "top_p": 1.0, "token_ids": [1, 2, 3], "tool_names": [], "tool_failed": []}
     path = Recorder(tmp_path, rank=2, strict=True).write(1, [row])

@@ -237,7 +237,8 @@ def missing_pair(manifest: Manifest) -> tuple[str, tuple[str, ...]]:
     recorded = columns & set(LOGPS)
     if not recorded:
         return "sequences are recorded without logprobs" if columns else "", REQUIRED_COLUMNS
-    partners = tuple(name for name in LOGPS if name not in recorded and available_pairs(recorded | {name}))
+    usual = [name for name in LOGPS if name not in {*recorded, "prox_logp"}]  # few trainers have a proximal policy
+    partners = tuple(name for name in usual if available_pairs(recorded | {name}))
     alone = f"only {' and '.join(sorted(recorded))} is recorded, and a log-ratio takes two: "
     return f"{alone}{' or '.join(partners)} of the same tokens is missing", partners
 

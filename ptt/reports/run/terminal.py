@@ -18,7 +18,7 @@ from ptt.reports.text.consequences import consequence_counts, first_failure, lim
 from ptt.reports.text.names import LINKS, SEVERITIES, joined, sentence, slice_name, status_word
 from ptt.reports.text.numbers import count, counted, number
 from ptt.reports.text.sanitize import safe, shortened
-from ptt.reports.text.support import support_line
+from ptt.reports.text.support import what_it_follows
 from ptt.reports.text.terminal import print_wrapped
 from ptt.reports.text.why import SIGNATURE, after_slice, core_coverage, crashes, decided_by, grew, thirds
 
@@ -56,7 +56,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console, report_path: str) ->
         "Limit": (cell(in_unit(text, unit)) for text in _limit(diagnosis)),
         "Why": (cell(in_unit(text, unit)) for text in _reasons(diagnosis)),
         "Update": map(cell, filter(None, [in_unit(sentence(ledger_line(diagnosis)), unit)])),
-        "Follows": map(cell, [support_line(diagnosis.support)] if diagnosis.support else []),
+        "Follows": map(cell, filter(None, [what_it_follows(diagnosis.support)])),
         "Found": found_lines(diagnosis),
         "Known": map(cell, known_lines(diagnosis)),
         "Next": next_lines(diagnosis),

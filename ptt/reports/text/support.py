@@ -33,6 +33,11 @@ def support_line(support: Support) -> str:
     return f"{'; '.join(filter(None, (f'The {what} follows {_share(found)}', others, unclear_words)))}."
 
 
+def what_it_follows(support: Support | None) -> str:
+    """Return the line of a summary; empty where nothing was asked, or nothing can be told."""
+    return "" if support is None or support.follows == "cannot_tell" else support_line(support)
+
+
 def support_brief(support: Support) -> list[str]:
     """Say what the tail follows, and what the reference knows of it, or how to record what is missing."""
     told = support.follows != "cannot_tell"
