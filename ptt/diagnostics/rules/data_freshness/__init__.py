@@ -189,13 +189,19 @@ def with_causes(finding: Finding, evidence: Evidence, *own: Sign, keep: int | No
     return replace(
         finding,
         claim=finding.claim + points,
-        causes=tuple(_cause_words(cause) for cause in answer.causes),
+        causes=tuple(_cause_words(cause, answer.first) for cause in answer.causes),
         confirm=(answer.experiment, *(finding.confirm if keep is None else ())),
         next=(answer.setting, *(finding.next if keep is None else finding.next[-keep:])),
         evidence={**finding.evidence, **answer.evidence},
     )
 
 
-def _cause_words(cause: MismatchCause) -> str:
-    against = f"; against it: {', '.join(cause.against)}" if cause.against else ""
-    return f"{cause.title}: {', '.join(cause.for_)}{against}"
+def _cause_words(cause: MismatchCause, first: MismatchCause) -> str:
+    """Say what speaks for a cause and against it; signs of the first cause are not told again."""
+    shared = [sign for sign in cause.for_ if cause is not first and sign in first.for_]
+    lacking = [sign for sign in first.for_ if sign not in (*cause.for_, *cause.against)]
+    but = f", but not that {', '.join(lacking)}" if lacking else ""
+    same = f"the same signs{but}" if shared else ""
+    own = ", ".join(sign for sign in cause.for_ if sign not in shared)
+    against = f"against it: {', '.join(cause.against)}" if cause.against else ""
+    return f"{cause.title}: {'; '.join(filter(None, (same, own, against)))}"
