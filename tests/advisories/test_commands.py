@@ -129,6 +129,12 @@ class TestCheckConfig:
         done = invoke("check-config", "a.yaml")
         assert (done.exit_code, "setting-warmup-outlasts-training" in done.stdout) == (3, True)
 
+    def test_an_empty_value_is_read_as_none(self, invoke: Callable[..., Result], tmp_path: Path) -> None:
+        script = 'local suffix=""\nswift rlhf --rlhf_type grpo --run_name "" --num_generations 8 --beta=\n'
+        (tmp_path / "run.sh").write_text(script, encoding="utf-8")
+        done = invoke("check-config", "run.sh")
+        assert (done.exit_code, "Framework: ms-swift" in done.stdout) == (0, True)
+
     def test_a_file_without_settings_is_blind_and_none_is_unreadable(
         self, invoke: Callable[..., Result], tmp_path: Path
     ) -> None:

@@ -190,7 +190,7 @@ def _referred(value: Any, found: Mapping[str, Any]) -> Any:
 
 
 def _scalar(text: str) -> Any:
-    if text[:1] in "'\"" and text.endswith(text[0]) and len(text) > 1:
+    if len(text) > 1 and text[0] in "'\"" and text.endswith(text[0]):
         return text[1:-1]
     text = _COMMENT.sub("", text).rstrip()
     if text.startswith("[") and text.endswith("]"):
