@@ -239,7 +239,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 _ASSIGNED: Final = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-_CONFIG_CALL: Final = re.compile(r"(?:Config|Arguments|Args|Params|Settings)$")
+_CONFIG_CALL: Final = re.compile(r"(?:Config|Arguments|Args|Params|Settings|Trainer)$")
 
 
 def python_settings(text: str) -> dict[str, Any]:
@@ -335,7 +335,7 @@ MAX_PRINTED: Final = 60_000  # characters of settings that a trainer prints when
 
 
 def printed_settings(text: str) -> dict[str, Any]:
-    """Return the settings that a trainer prints when it starts: as a dict (veRL, rLLM) or line by line (Megatron)."""
+    """Return the settings that a trainer prints as a dict when it starts (veRL, rLLM)."""
     text = _LINE_HEAD.sub("", text)
     for match in _PRINTED.finditer(text):
         end = _closing(text, match.start())
@@ -347,14 +347,14 @@ def printed_settings(text: str) -> dict[str, Any]:
             continue
         if isinstance(found, dict) and any(isinstance(value, dict) for value in found.values()):
             return _dotted({str(key): value for key, value in found.items()})
-    return _listed_arguments(text)
+    return {}
 
 
 _LISTED_ARGUMENT: Final = re.compile(r"^ *(?:\[[^\]\n]{0,40}\]:? *)?([a-z]\w{1,60}) \.{3,60} ?(.*)$", re.MULTILINE)
 
 
-def _listed_arguments(text: str) -> dict[str, Any]:
-    """Return the arguments that Megatron prints when it starts: a name, dots, a value."""
+def listed_arguments(text: str) -> dict[str, Any]:
+    """Return the arguments that Megatron prints when it starts: a name, dots, a value; a log may keep a few of them."""
     return {name: _scalar(value.strip()) for name, value in _LISTED_ARGUMENT.findall(_LINE_HEAD.sub("", text))}
 
 
