@@ -8,7 +8,7 @@ import ast
 import re
 import shlex
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
@@ -71,7 +71,7 @@ def kept(settings: Mapping[str, Any]) -> Settings:
 
 
 def _kept_value(name: str, value: Any) -> Setting:
-    if value is None or value in ("None", "null", "~"):
+    if value is None:
         return None
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -153,7 +153,7 @@ def yaml_settings(text: str) -> dict[str, Any]:
             if item and not _KEY.match(item):
                 found.setdefault(_path(open_), [])
                 if isinstance(entries := found[_path(open_)], list):
-                    entries.append(_scalar(item))
+                    entries.append(_scalar(item, YAML_NULLS))
                 content = ""
                 break
             open_, content, indent = [*open_, (indent, "-")], item, deeper
@@ -167,7 +167,7 @@ def yaml_settings(text: str) -> dict[str, Any]:
         elif rest.startswith("{") and rest.endswith("}"):
             found |= {f"{path}.{name}": value for name, value in _inline(rest[1:-1]).items()}
         elif rest:
-            found[path] = _scalar(rest)
+            found[path] = _scalar(rest, YAML_NULLS)
         open_ = [*open_, (indent, key)]
         if len(found) > MAX_SETTINGS:
             break
@@ -177,7 +177,7 @@ def yaml_settings(text: str) -> dict[str, Any]:
 def _inline(text: str) -> dict[str, Any]:
     """Return the entries of a mapping on one line, without any inside it."""
     pairs = (part.partition(":") for part in text.split(",")) if "{" not in text else ()
-    return {name.strip().strip("'\""): _scalar(value.strip()) for name, mark, value in pairs if mark}
+    return {name.strip().strip("'\""): _scalar(value.strip(), YAML_NULLS) for name, mark, value in pairs if mark}
 
 
 def _path(open_: Iterable[tuple[int, str]]) -> str:
@@ -189,14 +189,18 @@ def _referred(value: Any, found: Mapping[str, Any]) -> Any:
     return value if match is None else found.get(match[1], LEFT_OUT)
 
 
-def _scalar(text: str) -> Any:
+YAML_NULLS: Final = ("null", "~", "")
+"""What YAML calls nothing; None, as Python has it, is a text there."""
+
+
+def _scalar(text: str, nulls: Sequence[str] = (*YAML_NULLS, "none")) -> Any:
     if len(text) > 1 and text[0] in "'\"" and text.endswith(text[0]):
         return text[1:-1]
     text = _COMMENT.sub("", text).rstrip()
     if text.startswith("[") and text.endswith("]"):
-        return [_scalar(part.strip()) for part in text[1:-1].split(",") if part.strip()]
+        return [_scalar(part.strip(), nulls) for part in text[1:-1].split(",") if part.strip()]
     lower = text.lower()
-    if lower in ("null", "~", "none", ""):
+    if lower in nulls:
         return None
     return {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}.get(lower, text)
 
