@@ -49,6 +49,12 @@ class AffectedPackage(Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
     introduced: Line | None = None
     fixed: Line | None = None
 
+    @property
+    def words(self) -> str:
+        """Its range as PEP 508 writes it."""
+        ends = [f">={self.introduced}" if self.introduced else "", f"<{self.fixed}" if self.fixed else ""]
+        return f"{self.name} {','.join(filter(None, ends)) or '(any version)'}"
+
 
 class Affected(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """The framework and the packages, all of which must be in their range; `only`: what no setting records."""

@@ -21,7 +21,7 @@ from ptt.diagnostics.advisories.advisory import (
     parse_version,
 )
 from ptt.diagnostics.evidence.training_setup import LEFT_OUT, TrainingSetup
-from ptt.diagnostics.model import JsonScalar
+from ptt.diagnostics.model import NO_VERSION, JsonScalar
 
 BUILDS: Final = ("cu", "cpu", "rocm", "xpu", "post")  # local parts that name a build of a release, not a change to it
 TOLERANCE: Final = 1e-9  # relative: 0.1 that was written as 1e-1
@@ -89,7 +89,7 @@ def in_range(package: AffectedPackage, setup: TrainingSetup) -> RangeAnswer:
             return RangeAnswer(holds=False)
         if package.introduced is None and package.fixed is None:
             return RangeAnswer(holds=None, unsure=f"whether {package.name} is installed is not recorded")
-        return RangeAnswer(holds=None, unsure=f"the version of {package.name} is not recorded")
+        return RangeAnswer(holds=None, unsure=f"{package.words}{NO_VERSION}")
     version = parse_version(text)
     if version is None:
         return RangeAnswer(holds=None, version=text, unsure=f"{package.name} {text} is no released version")

@@ -1,7 +1,8 @@
 """The setup of a run, beside its logs: settings as JSON, YAML, TOML or `training_args.bin`, and package versions.
 
 `config.yaml` and `.hydra/` of Hydra, `args.json`, Lightning's `hparams.yaml`, W&B's `config.yaml`, `requirements.txt`
-and `wandb-metadata.json`, a trainer's `training_args.bin`, DeepSpeed's settings, environment files, model cards, launch scripts."""
+and `wandb-metadata.json`, a trainer's `training_args.bin`, DeepSpeed's settings, environment files, model cards,
+launch scripts."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ PROGRAM: Final = re.compile(
     r"\b(unsloth|verl|openrlhf|nemo_rl|skyrl_train|skyrl|slime|areal|roll|open_instruct|swift|llamafactory|axolotl|prime_rl|trl)\b"
 )
 STARTED: Final = re.compile(
-    r"^\s*(?:from|import)\s+([\w.]+)|(?:python3?|uv run\b[^\n]{0,200}?|torchrun\b[^\n]{0,200}?)\s+-m\s+([\w.]+)|\b(swift)\s+rlhf|\b(llamafactory|axolotl)(?:-cli)?\s+train",
+    r"^\s*(?:from|import)\s+([\w.]+)|"
+    r"(?:python3?|uv run\b[^\n]{0,200}?|torchrun\b[^\n]{0,200}?)\s+-m\s+([\w.]+)|\b(swift)\s+rlhf|\b(llamafactory|axolotl)(?:-cli)?\s+train",
     re.MULTILINE,
 )
 """What a script imports or starts."""
@@ -126,7 +128,8 @@ def _read(file: RunFile) -> Context | None:
     facts = _facts(settings)
     if name.endswith((".sh", ".py")):
         facts |= _of_program(" ".join(chain.from_iterable(STARTED.findall(text.decode("utf-8", "replace")))))
-    return Context(facts=facts, settings=kept(settings))
+    unresolved = sum("$" in value for value in settings.values() if isinstance(value, str))
+    return Context(facts=facts, settings=kept(settings), unresolved=unresolved if name.endswith(".sh") else 0)
 
 
 def _of_program(text: str) -> Facts:

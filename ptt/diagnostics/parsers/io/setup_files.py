@@ -78,8 +78,8 @@ def _kept_value(name: str, value: Any) -> Setting:
     if name.endswith("version") and isinstance(value, str) and _VERSION.fullmatch(value):
         return value
     plain = plain_setting(value)
-    if plain is None and isinstance(value, str) and _DOTTED.fullmatch(value):
-        plain = value  # a class or function by its module
+    if plain is None and isinstance(value, str) and (_DOTTED.fullmatch(value) or value in ("None", "null")):
+        plain = value  # a class or function by its module, or a text that was meant to be none
     somebody = isinstance(plain, str) and NAMES_SOMEBODY.search(name) and plain.lower() not in KNOWN_WORDS
     return LEFT_OUT if plain is None or somebody else plain
 

@@ -1,8 +1,6 @@
-from trl import GRPOConfig, GRPOTrainer
-
 from rewards import accuracy_reward
-from tools import run_python, search
-
+from tools import dataset, run_python, search
+from trl import GRPOConfig, GRPOTrainer
 
 args = GRPOConfig(
     output_dir="out",
@@ -16,7 +14,7 @@ trainer = GRPOTrainer(
     model="Qwen/Qwen3-4B",
     args=args,
     reward_funcs=accuracy_reward,
-    train_dataset=dataset(),
+    train_dataset=dataset,
     tools=[search, run_python],
 )
 trainer.train()
