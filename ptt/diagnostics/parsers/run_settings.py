@@ -62,7 +62,8 @@ PROGRAM: Final = re.compile(
 )
 STARTED: Final = re.compile(
     r"^\s*(?:from|import)\s+([\w.]+)|"
-    r"(?:python3?|uv run\b[^\n]{0,200}?|torchrun\b[^\n]{0,200}?)\s+-m\s+([\w.]+)|\b(swift)\s+rlhf|\b(llamafactory|axolotl)(?:-cli)?\s+train",
+    r"(?:python3?|uv run\b[^\n]{0,200}?|torchrun\b[^\n]{0,200}?)\s+-m\s+([\w.]+)|"
+    r"\b(swift)\s+rlhf|\b(llamafactory|axolotl)(?:-cli)?\s+train",
     re.MULTILINE,
 )
 """What a script imports or starts."""
@@ -81,8 +82,8 @@ def recognises(file: RunFile) -> bool:
     if name == PICKLED:
         return file.begins(b"PK\x03\x04") or file.begins(b"\x80")
     stem, _, ending = name.rpartition(".")
-    named = name in (CARD, METADATA) or PACKAGE_LISTS.fullmatch(name) or (stem in STEMS and f".{ending}" in ENDINGS)
-    named = named or ENVIRONMENTS.fullmatch(name) or DEEPSPEED.fullmatch(name)
+    listed = any(pattern.fullmatch(name) for pattern in (PACKAGE_LISTS, ENVIRONMENTS, DEEPSPEED))
+    named = name in (CARD, METADATA) or listed or (stem in STEMS and f".{ending}" in ENDINGS)
     script = SCRIPTS.fullmatch(name)
     if not named and not script and (f".{ending}" not in CONFIGS or stem in NO_CONFIGS):
         return False

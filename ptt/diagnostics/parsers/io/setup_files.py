@@ -23,6 +23,7 @@ Settings = dict[str, Setting]
 
 LEFT_OUT: Final = "…"  # in place of a text that is not kept: a path, a prompt, a name
 MAX_SETTINGS: Final = 4000  # a full dump of veRL's has some 900
+MAX_NUMBERS: Final = 16  # in a list that is kept: weights of rewards, coefficients of an optimizer
 MAX_NAME: Final = 200
 MAX_LINE: Final = 10_000  # characters of YAML: a longer one is data
 MAX_PACKAGES: Final = 2000  # an environment of a year's work has some 600
@@ -73,8 +74,12 @@ def kept(settings: Mapping[str, Any]) -> Settings:
 def _kept_value(name: str, value: Any) -> Setting:
     if value is None:
         return None
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
+    if isinstance(value, list) and 0 < len(value) <= MAX_NUMBERS:
+        numbers = [plain_setting(item) for item in value]
+        if len(value) == 1 or len(set(map(repr, numbers))) == 1:
+            value = value[0]
+        elif all(isinstance(number, int | float) for number in numbers):
+            return ",".join(map(str, numbers))
     if name.endswith("version") and isinstance(value, str) and _VERSION.fullmatch(value):
         return value
     plain = plain_setting(value)
@@ -212,15 +217,18 @@ _OPTION: Final = re.compile(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 def command_settings(words: Iterable[Any]) -> dict[str, Any]:
     """Return the settings of a command line: `a.b=1` as Hydra has it, `--name value`, `--name=value`, `--flag`."""
     found: dict[str, Any] = {}
-    waiting: str | None = None
+    waiting = last = None  # the option that waits for its value, and the one that may have more of them
     for word in map(str, words):
         option, override = _OPTION.fullmatch(word), _OVERRIDE.fullmatch(word)
         if option is not None:
             name = option[1].replace("-", "_")
             found[name] = True if option[2] is None else _scalar(option[2])
             waiting = name if option[2] is None else None
+            last = None
         elif waiting is not None:
-            found[waiting], waiting = _scalar(word), None
+            found[waiting], last, waiting = _scalar(word), waiting, None
+        elif last is not None and isinstance(plain_setting(word), int | float):
+            found[last] = [*(before if isinstance(before := found[last], list) else [before]), word]
         elif override is not None:
             found[override[1]] = _scalar(override[2])
     return found

@@ -1,6 +1,18 @@
-from rewards import accuracy_reward
-from tools import dataset, run_python, search
 from trl import GRPOConfig, GRPOTrainer
+
+
+def search(query: str) -> str:
+    """Search the notes.
+
+    Args:
+        query: what to look for
+    """
+    return query
+
+
+def accuracy_reward(completions: list[str], **answers: list[str]) -> list[float]:
+    return [float(answer in text) for text, answer in zip(completions, answers["answer"], strict=True)]
+
 
 args = GRPOConfig(
     output_dir="out",
@@ -14,7 +26,7 @@ trainer = GRPOTrainer(
     model="Qwen/Qwen3-4B",
     args=args,
     reward_funcs=accuracy_reward,
-    train_dataset=dataset,
-    tools=[search, run_python],
+    train_dataset=[{"prompt": "What is 6 x 7?", "answer": "42"}],
+    tools=[search],
 )
 trainer.train()
