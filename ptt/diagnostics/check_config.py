@@ -34,4 +34,5 @@ def config_report(
         {name: value for one in stated for name, value in one.settings.items()},
     )
     setup = replace(setup, framework=framework.lower()) if framework else setup
-    return match_run(database, setup, None, None)
+    report = match_run(database, setup, None, None)
+    return replace(report, unresolved=sum(one.unresolved for one in stated))

@@ -600,6 +600,10 @@ class Strength(StrEnum):
     POSSIBLE = "possible"  # the run shows its signature, and not all of its settings are recorded
 
 
+NO_VERSION: Final = " is affected, and the version is not recorded"
+"""Ends the reason of a match that hangs on a version."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AdvisoryMatch:
     """One advisory that may concern a run, what speaks for it, and what to change."""
@@ -636,6 +640,7 @@ class AdvisoryReport:
     framework: str | None = None
     packages: Mapping[str, str] = field(default_factory=dict)  # recorded versions of packages that advisories name
     settings: int = 0  # how many are recorded
+    unresolved: int = 0  # of a config: settings whose value is a variable of the shell
     matches: tuple[AdvisoryMatch, ...] = ()  # strongest first
 
     def of(self, strength: Strength) -> tuple[AdvisoryMatch, ...]:

@@ -119,7 +119,8 @@ class TestCheckConfig:
         assert "Write `vllm_enable_sleep_mode=False` in GRPOConfig" in words(done)
         unknown = invoke("check-config", "train.py")
         assert unknown.exit_code == 0
-        assert "version of trl is not recorded" in words(unknown)
+        assert "Depends on the installed version" in words(unknown)
+        assert "(trl >=0.28.0,<1.10.0)." in words(unknown)
         assert "trl-5312" not in invoke("check-config", "train.py", "--package", "trl==1.10.0").stdout
 
     def test_a_schedule_that_ends_before_training_fails_without_any_version(
@@ -128,6 +129,28 @@ class TestCheckConfig:
         (tmp_path / "a.yaml").write_text("max_steps: 100\nwarmup_steps: 200\nnum_generations: 8\n", encoding="utf-8")
         done = invoke("check-config", "a.yaml")
         assert (done.exit_code, "setting-warmup-outlasts-training" in done.stdout) == (3, True)
+
+    def test_an_empty_value_is_read_as_none(self, invoke: Callable[..., Result], tmp_path: Path) -> None:
+        script = 'local suffix=""\nswift rlhf --rlhf_type grpo --run_name "" --num_generations 8 --beta=\n'
+        (tmp_path / "run.sh").write_text(script, encoding="utf-8")
+        done = invoke("check-config", "run.sh")
+        assert (done.exit_code, "Framework: ms-swift" in done.stdout) == (0, True)
+
+    def test_what_was_not_held_against_a_file_is_said(self, invoke: Callable[..., Result], tmp_path: Path) -> None:
+        (tmp_path / "a.sh").write_text("python mine.py --beta $BETA --rate 1e-6 --name ${NAME}\n", encoding="utf-8")
+        said = words(invoke("check-config", "a.sh"))
+        assert "No advisory applies. The framework is not recognised" in said
+        assert "Not read: 2 values given by variables of the shell." in said
+
+    @pytest.mark.parametrize(
+        ("setting", "named"),
+        [("vllm_mode: colocate", True), ("vllm_device: cuda:3", False)],  # of 0.18 and later, and before it
+    )
+    def test_a_setting_of_another_release_rules_a_bug_out(
+        self, invoke: Callable[..., Result], tmp_path: Path, setting: str, named: bool
+    ) -> None:
+        (tmp_path / "a.yaml").write_text(f"{setting}\nnum_generations: 8\nuse_vllm: true\n", encoding="utf-8")
+        assert ("trl-3992" in invoke("check-config", "a.yaml").stdout) is named
 
     def test_a_file_without_settings_is_blind_and_none_is_unreadable(
         self, invoke: Callable[..., Result], tmp_path: Path
@@ -153,7 +176,7 @@ class TestOutputs:
             " ".join((judged / name).read_text(encoding="utf-8").split()) for name in ("printed.txt", "report.html")
         )
         assert "Known bug trl-5312" in printed
-        assert "1 advisory would apply" in printed
+        assert "1 may apply (ours-1); `ptt advisories RUN` says why" in printed
         report = json.loads((judged / "findings.json").read_text(encoding="utf-8"))["advisories"]
         assert report["version"]
         assert [match["id"] for match in report["matches"] if match["strength"] == "cause"] == ["trl-5312"]

@@ -85,12 +85,22 @@ def setup(tmp_path: Path, files: dict[str, str | bytes]) -> TrainingSetup:
         ({"run.sh": "python train.py \\\n  --advantage-estimator grpo --num-rollout 3000 --colocate \\\n"
           "  --rollout-num-gpus=8\n"}, "slime", {},
          {"advantage_estimator": "grpo", "num_rollout": 3000, "colocate": True, "rollout_num_gpus": 8}),
+        ({"ds_z2.json": json.dumps({"zero_optimization": {"stage": 2}})}, None, {}, {"zero_optimization.stage": 2}),
+        ({"llamafactory_env.txt": "- `llamafactory` version: 0.9.2\n- PyTorch version: 2.5.1+cu124 (GPU)\n"},
+         "llamafactory", {"llamafactory": "0.9.2", "torch": "2.5.1+cu124"}, {}),
+        ({"run_moonlight.sh": "uv run --extra megatron -m skyrl.train.entrypoints.main_base \\\n"
+          "  trainer.epochs=20\n"}, "skyrl", {}, {"trainer.epochs": 20}),
+        ({"train_grpo.py": "from trl import GRPOConfig\nfrom unsloth import FastLanguageModel\n"
+          "args = GRPOConfig(num_generations=4)\nGRPOTrainer(args=args, tools=[search])\n"}, "unsloth", {},
+         {"num_generations": 4, "tools": "…"}),
+        ({"config.yaml": "enable_thinking: None\nbeta: null\nnum_generations: 8\n"}, "trl", {},
+         {"enable_thinking": "None", "beta": None}),
     ],
 )  # fmt: skip
 def test_a_setup_is_read(
     tmp_path: Path,
     files: dict[str, str | bytes],
-    framework: str,
+    framework: str | None,
     packages: dict[str, str],
     settings: dict[str, object],
 ) -> None:

@@ -49,12 +49,19 @@ class AffectedPackage(Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
     introduced: Line | None = None
     fixed: Line | None = None
 
+    @property
+    def words(self) -> str:
+        """Its range as PEP 508 writes it."""
+        ends = [f">={self.introduced}" if self.introduced else "", f"<{self.fixed}" if self.fixed else ""]
+        return f"{self.name} {','.join(filter(None, ends)) or '(any version)'}"
+
 
 class Affected(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """The framework and the packages, all of which must be in their range."""
+    """The framework and the packages, all of which must be in their range; `only`: what no setting records."""
 
     framework: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)] | None = None
     packages: tuple[AffectedPackage, ...] = ()
+    only: Line | None = None
 
 
 class OtherSetting(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +89,7 @@ class Condition(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, r
     times: tuple[Key, ...] = ()  # settings that it is multiplied by before it is compared
     present: Literal[True] | None = None
     absent: Literal[True] | None = None
-    default: Plain | UnsetType = UNSET
+    default: Plain | OtherSetting | UnsetType = UNSET
 
     @property
     def options(self) -> tuple[str, ...]:

@@ -21,13 +21,52 @@ from ptt.diagnostics.advisories.advisory import (
     parse_version,
 )
 from ptt.diagnostics.evidence.training_setup import LEFT_OUT, TrainingSetup
-from ptt.diagnostics.model import JsonScalar
+from ptt.diagnostics.model import NO_VERSION, JsonScalar
 
 BUILDS: Final = ("cu", "cpu", "rocm", "xpu", "post")  # local parts that name a build of a release, not a change to it
 TOLERANCE: Final = 1e-9  # relative: 0.1 that was written as 1e-1
 LARGEST: Final = 1e300  # no setting: beyond it integers have no float
 Tri = bool | None
 """None: not recorded."""
+SETTINGS_OF_RELEASES: Final[Mapping[str, Mapping[str, tuple[str | None, str | None]]]] = {
+    "trl": {
+        "vllm_device": ("0.14.0", "0.18.0"),
+        "vllm_server_host": ("0.16.0", None),
+        "scale_rewards": ("0.16.0", None),
+        "vllm_mode": ("0.18.0", None),
+        "steps_per_generation": ("0.18.0", None),
+        "generation_batch_size": ("0.18.0", None),
+        "generation_kwargs": ("0.19.0", None),
+        "vllm_importance_sampling_correction": ("0.23.0", None),
+        "vllm_enable_sleep_mode": ("0.23.0", None),
+        "vllm_importance_sampling_mode": ("0.26.0", None),
+        "max_tool_calling_iterations": ("0.27.0", None),
+    },
+    "verl": {
+        "actor_rollout_ref.actor.fsdp_config.grad_offload": (None, "0.3.0.post1"),
+        "critic.model.fsdp_config.param_offload": (None, "0.8.0"),
+        "critic.model.fsdp_config.optimizer_offload": (None, "0.8.0"),
+        "actor_rollout_ref.rollout.prometheus.enable": ("0.6.1", None),
+        "reward.custom_reward_function.path": ("0.7.1", None),
+        "actor_rollout_ref.rollout.checkpoint_engine.backend": ("0.7.1", None),
+    },
+    "nemo-rl": {
+        "policy.dtensor_cfg.enabled": ("0.2.0", None),
+        "grpo.use_dynamic_sampling": ("0.4.0", None),
+        "grpo.async_grpo.enabled": ("0.4.0", None),
+        "grpo.reward_shaping.enabled": ("0.4.0", None),
+        "policy.dtensor_cfg._v2": ("0.4.0", None),
+        "loss_fn.force_on_policy_ratio": ("0.5.0", None),
+        "loss_fn.kl_input_clamp_value": ("0.5.0", None),
+        "grpo.adv_estimator.name": ("0.6.0", None),
+        "grpo.seq_logprob_error_threshold": ("0.6.0", None),
+        "grpo.val_at_end": ("0.6.0", None),
+    },
+}
+"""Settings that only some releases have, by their configs at each tag: the first that has it, the first without.
+
+A config that writes one is of no other release, also where nobody recorded the version.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +85,11 @@ def in_range(package: AffectedPackage, setup: TrainingSetup) -> RangeAnswer:
     """
     text = setup.packages.get(distribution(package.name))
     if not text:
+        if not _may_be_of(package, setup):
+            return RangeAnswer(holds=False)
         if package.introduced is None and package.fixed is None:
             return RangeAnswer(holds=None, unsure=f"whether {package.name} is installed is not recorded")
-        return RangeAnswer(holds=None, unsure=f"the version of {package.name} is not recorded")
+        return RangeAnswer(holds=None, unsure=f"{package.words}{NO_VERSION}")
     version = parse_version(text)
     if version is None:
         return RangeAnswer(holds=None, version=text, unsure=f"{package.name} {text} is no released version")
@@ -61,6 +102,16 @@ def in_range(package: AffectedPackage, setup: TrainingSetup) -> RangeAnswer:
             unsure=f"{package.name} {text} is a development or local version, matched as {version.base_version}",
         )
     return RangeAnswer(holds=_between(version, package), version=text)
+
+
+def _may_be_of(package: AffectedPackage, setup: TrainingSetup) -> bool:
+    """Return whether a release in the range can have all the settings that are written."""
+    name = distribution(package.name)
+    known = SETTINGS_OF_RELEASES.get(name, {}) if setup.framework == name else {}
+    written = [ends for key, ends in known.items() if setup.lookup(key)[0]]
+    low = [Version(end) for end in (package.introduced, *(since for since, _ in written)) if end]
+    high = [Version(end) for end in (package.fixed, *(until for _, until in written)) if end]
+    return not low or not high or max(low) < min(high)
 
 
 def _between(version: Version, package: AffectedPackage) -> bool:
@@ -85,12 +136,18 @@ def holds(key: str, condition: Condition, setup: TrainingSetup) -> SettingAnswer
         return SettingAnswer(holds=value is None if setup.settings else None)
     by_default = not written and condition.default is not UNSET
     if by_default:
-        value = condition.default if setup.settings and condition.default is not UNSET else None
+        value = _default(condition, setup) if setup.settings else None
     if value is None:
         return SettingAnswer(holds=_of_null(condition) if written else None)
     if value == LEFT_OUT:  # a text that was not kept: it is there, and that is all
         return SettingAnswer(holds=True if _asks_presence(condition) else None)
     return SettingAnswer(holds=_all(_parts(condition, value, setup)), value=value, by_default=by_default)
+
+
+def _default(condition: Condition, setup: TrainingSetup) -> JsonScalar:
+    if isinstance(condition.default, OtherSetting):
+        return _limit(condition.default, setup)
+    return None if condition.default is UNSET else condition.default
 
 
 def _asks_presence(condition: Condition) -> bool:

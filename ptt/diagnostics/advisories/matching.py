@@ -56,7 +56,7 @@ def answer_of(advisory: Advisory, setup: TrainingSetup) -> SetupAnswer:
     ranges = {package.name: in_range(package, setup) for package in advisory.affected.packages}
     framework = advisory.affected.framework
     ours = True if framework is None else setup.is_of(framework)
-    own_defaults = framework is None or framework == setup.framework
+    own_defaults = not setup.in_part and (framework is None or framework == setup.framework)
     settings = {
         key: _without_default(holds(key, condition, setup), own_defaults)
         for key, condition in advisory.conditions().items()
@@ -68,6 +68,9 @@ def answer_of(advisory: Advisory, setup: TrainingSetup) -> SetupAnswer:
     decided = [ours, *(answer.holds for answer in settings.values()), *(() if settings else versions)]
     if settings and all(answer.by_default for answer in settings.values()):
         decided.append(None)  # a setup that writes none of these settings may be of another trainer altogether
+    if advisory.affected.only:
+        decided.append(None)
+        unsure.append(f"it is only about {advisory.affected.only}, which no setting records")
     return SetupAnswer(
         holds=False if False in (*decided, *versions) else None if None in decided else True,
         ours=ours,
@@ -78,7 +81,8 @@ def answer_of(advisory: Advisory, setup: TrainingSetup) -> SetupAnswer:
 
 
 def _without_default(answer: SettingAnswer, own: bool) -> SettingAnswer:
-    """Return an answer, unknown where it rests on a default of a framework that this one is only made of."""
+    """Return an answer, unknown where it rests on a default that need not be this setup's: settings that were read
+    in part, or a framework that this one is only made of."""
     return answer if own or not answer.by_default else SettingAnswer(holds=None)
 
 

@@ -25,6 +25,8 @@ BASES: Final[Mapping[str, tuple[str, ...]]] = {
     "prime-rl": ("verifiers",),
 }
 """What a framework is made of: its trainer or a fork of it is the other's."""
+OWN_TRAINERS: Final = frozenset({"llamafactory"})
+"""Those that replace what they are made of where it could go wrong: losses, batches, scaling."""
 GENERIC: Final = frozenset({"transformers", "microsoft-ptt", "ptt", "generic"})
 """Writers of logs that tell nothing of who trains."""
 WRAPPERS: Final = ("args", "config", "training_args", "train", "hparams", "trainer_args", "cfg")
@@ -70,6 +72,7 @@ class TrainingSetup:
     framework: str | None = None
     packages: Mapping[str, str] = field(default_factory=dict)  # distribution, as PyPI compares names -> version
     settings: Mapping[str, JsonScalar] = field(default_factory=dict)  # dotted names; None is null
+    in_part: bool = False  # others may have been set and were not read: no default stands in for them
 
     def lookup(self, key: str) -> tuple[bool, JsonScalar]:
         """Return whether a setting is written, and its value; a dotted name may stand below others."""
@@ -86,7 +89,8 @@ class TrainingSetup:
         """Return whether a framework trains the run, itself or in what is made of it; None where none is known."""
         if self.framework is None:
             return None
-        return framework in {self.framework, *BASES.get(self.framework, ())}
+        made_of = () if self.framework in OWN_TRAINERS else BASES.get(self.framework, ())
+        return framework in {self.framework, *made_of}
 
 
 def spelt(key: str) -> str:
@@ -98,6 +102,7 @@ def setup_of(manifest: Manifest, *, told: str | int | None = None) -> TrainingSe
     """Return the setup that the files of a run state; `told`: the framework, by its user's word, which counts first."""
     stated = manifest.facts.get("framework")
     made = make_setup(stated if isinstance(stated, str) else None, manifest.packages, manifest.settings, manifest.facts)
+    made = replace(made, in_part=manifest.settings_in_part)
     return replace(made, framework=told.lower()) if isinstance(told, str) else made
 
 

@@ -263,7 +263,7 @@ def _pieces(connection: sqlite3.Connection, file: RunFile) -> Iterator[Piece]:
         if {"key", "value", "run_uuid"} <= set(schema.get("params", ())):
             params, lost = _split(rows(connection, file, PARAMS, (ranked[0][0],), held=True))
             yield from lost
-            yield setup_context({str(key): value for key, value in params})
+            yield setup_context({str(key): None if value == NOTHING else value for key, value in params})
     if others := ranked[1:]:
         most = sum(row[1] for row in others)
         note = (
@@ -328,6 +328,7 @@ NUMBER = rb"[+-]?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|inf|nan)"
 LINE = re.compile(rb"(\d{10,16}) (" + NUMBER + rb") (-?\d{1,18})(?: .*)?\r?")
 BAD_LINES = "line(s) skipped: not a time, a value and a step."
 PARAM_BYTES = 8192
+NOTHING = "None"  # how MLflow writes a parameter that is none
 
 
 def _kind_and_name(file: RunFile) -> tuple[str, str] | None:
@@ -387,7 +388,7 @@ def _param(file: RunFile, name: str) -> Iterator[Piece]:
     except OSError as error:  # gone, or its disk fails
         yield read_error(file, error)
         return
-    yield setup_context({name: text})
+    yield setup_context({name: None if text == NOTHING else text})
     if _logs_nothing(file):
         yield Lost(note=f"{file.rel}: this MLflow run logged settings but no metric.")
 

@@ -1,7 +1,8 @@
 """The setup of a run, beside its logs: settings as JSON, YAML, TOML or `training_args.bin`, and package versions.
 
 `config.yaml` and `.hydra/` of Hydra, `args.json`, Lightning's `hparams.yaml`, W&B's `config.yaml`, `requirements.txt`
-and `wandb-metadata.json`, a trainer's `training_args.bin`, environment files, model cards, launch scripts."""
+and `wandb-metadata.json`, a trainer's `training_args.bin`, DeepSpeed's settings, environment files, model cards,
+launch scripts."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from typing import Any, Final
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import BOM, parse_json
 from ptt.diagnostics.parsers.io.setup_files import (
+    banner_packages,
     card_packages,
     command_settings,
     kept,
@@ -42,20 +44,30 @@ PACKAGE_LISTS: Final = re.compile(
     r"(?:requirements[\w.-]*|pip[_-]?(?:freeze|list)[\w.-]*|freeze|packages|constraints[\w.-]*)\.txt|"
     r"(?:conda[_-]?)?env(?:ironment)?[\w.-]*\.ya?ml|conda[_-]env[\w.-]*\.ya?ml|(?:uv|poetry)\.lock"
 )
+ENVIRONMENTS: Final = re.compile(r"(?:[\w.-]*[_-])?env(?:ironment)?\.txt")  # what `llamafactory-cli env` prints
+DEEPSPEED: Final = re.compile(r"(?:ds|deepspeed|zero)[\w.-]*\.json")
+SCRIPTS: Final = re.compile(
+    r"(?:[\w.-]+[_-])?(?:(?:run|train|launch|finetune)[\w.-]*|(?:grpo|dpo|ppo|sft|rl)(?:[_-][\w.-]+)?)\.(?:sh|py)"
+)
+"""Scripts that may start a run: they count where they name a framework, or give settings enough."""
 CARD, PICKLED, METADATA = "readme.md", "training_args.bin", "wandb-metadata.json"
 OF_TRAINING: Final = frozenset({"learning_rate", "per_device_train_batch_size", "output_dir"})
 MODEL: Final = frozenset({"model_type", "architectures", "transformers_version"})  # `config.json` of a checkpoint
+ZERO: Final = "zero_optimization"
 MAX_BYTES: Final = 1 << 20  # a full dump of settings is some 60 KB; a longer file is something else
 MIN_SETTINGS: Final = 3  # in a file whose name alone says little: fewer are a stray `config.json`
 MIN_OF_ANY: Final = 8  # in a file of any name: fewer are notes
 PROGRAM: Final = re.compile(
-    r"\b(verl|openrlhf|nemo_rl|skyrl_train|skyrl|slime|areal|roll|open_instruct|swift|llamafactory|axolotl|prime_rl|trl)\b"
+    r"\b(unsloth|verl|openrlhf|nemo_rl|skyrl_train|skyrl|slime|areal|roll|open_instruct|swift|llamafactory|axolotl|prime_rl|trl)\b"
 )
 STARTED: Final = re.compile(
-    r"^\s*(?:from|import)\s+([\w.]+)|python3?\s+-m\s+([\w.]+)|\b(swift)\s+rlhf|\b(llamafactory|axolotl)(?:-cli)?\s+train",
+    r"^\s*(?:from|import)\s+([\w.]+)|"
+    r"(?:python3?|uv run\b[^\n]{0,200}?|torchrun\b[^\n]{0,200}?)\s+-m\s+([\w.]+)|"
+    r"\b(swift)\s+rlhf|\b(llamafactory|axolotl)(?:-cli)?\s+train",
     re.MULTILINE,
 )
 """What a script imports or starts."""
+UNSLOTH: Final = "unsloth"  # it patches the trainer that a script imports beside it
 PROGRAMS: Final = {
     "nemo_rl": "nemo-rl", "skyrl_train": "skyrl", "open_instruct": "open-instruct", "swift": "ms-swift",
     "prime_rl": "prime-rl"
@@ -70,10 +82,17 @@ def recognises(file: RunFile) -> bool:
     if name == PICKLED:
         return file.begins(b"PK\x03\x04") or file.begins(b"\x80")
     stem, _, ending = name.rpartition(".")
-    named = name in (CARD, METADATA) or PACKAGE_LISTS.fullmatch(name) or (stem in STEMS and f".{ending}" in ENDINGS)
-    if not named and (f".{ending}" not in CONFIGS or stem in NO_CONFIGS):
+    listed = any(pattern.fullmatch(name) for pattern in (PACKAGE_LISTS, ENVIRONMENTS, DEEPSPEED))
+    named = name in (CARD, METADATA) or listed or (stem in STEMS and f".{ending}" in ENDINGS)
+    script = SCRIPTS.fullmatch(name)
+    if not named and not script and (f".{ending}" not in CONFIGS or stem in NO_CONFIGS):
         return False
     found = setup_in(file)
+    if found is not None and DEEPSPEED.fullmatch(name) and stem not in STEMS:
+        return any(key.startswith(ZERO) for key in found.settings)
+    if found is not None and script and not named:
+        started = "framework" in found.facts and bool(found.settings)
+        return started or (ending == "sh" and len(found.settings) >= MIN_OF_ANY)
     least = MIN_SETTINGS if named else MIN_OF_ANY
     return found is not None and bool((named and (found.packages or found.facts)) or len(found.settings) >= least)
 
@@ -94,6 +113,9 @@ def _read(file: RunFile) -> Context | None:
         return Context(facts={}, packages=card_packages(text.decode("utf-8", "replace")))
     if PACKAGE_LISTS.fullmatch(name):
         return Context(facts={}, packages=listed_packages(text.decode("utf-8", "replace")))
+    if ENVIRONMENTS.fullmatch(name):
+        printed = text.decode("utf-8", "replace").replace("`", "")
+        return Context(facts={}, packages=listed_packages(printed) | banner_packages(printed))
     if name == METADATA:
         return _of_metadata(parse_json(text))
     settings = read_settings(name, text)
@@ -107,12 +129,14 @@ def _read(file: RunFile) -> Context | None:
     facts = _facts(settings)
     if name.endswith((".sh", ".py")):
         facts |= _of_program(" ".join(chain.from_iterable(STARTED.findall(text.decode("utf-8", "replace")))))
-    return Context(facts=facts, settings=kept(settings))
+    unresolved = sum("$" in value for value in settings.values() if isinstance(value, str))
+    return Context(facts=facts, settings=kept(settings), unresolved=unresolved if name.endswith(".sh") else 0)
 
 
 def _of_program(text: str) -> Facts:
-    match = PROGRAM.search(text)
-    return {} if match is None else {"framework": PROGRAMS.get(match[1], match[1])}
+    found = PROGRAM.findall(text)
+    name = UNSLOTH if UNSLOTH in found else next(iter(found), None)
+    return {} if name is None else {"framework": PROGRAMS.get(name, name)}
 
 
 def _facts(settings: dict[str, Any]) -> Facts:

@@ -336,6 +336,7 @@ class _Writer:
             wide=tuple(self.wide),
             facts=self.facts.merged(),
             settings=self.setup.settings,
+            settings_in_part=not self.setup.whole,
             packages=self.setup.packages,
             faults=self.faults,
             notes=tuple(map(self.scrubber.text, notes)),
@@ -435,6 +436,7 @@ class _Writer:
                 if offsets:
                     self.offsets.setdefault(file.rel, set()).update(offsets)
                 self.setup.add(piece.settings, piece.packages, parser.priority)
+                self.setup.whole |= bool(piece.settings) and not piece.in_part
                 if lost := self.facts.add(facts, parser.priority):
                     tally.bad += len(lost)
                     tally.notes.append(

@@ -81,6 +81,7 @@ class Manifest:
     facts: Mapping[str, str | int | float | bool | None]
     notes: tuple[str, ...]
     settings: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)  # by dotted names
+    settings_in_part: bool = False  # no file states all of them
     packages: Mapping[str, str] = field(default_factory=dict)  # distribution -> version
     metric_names: Mapping[str, str] = field(default_factory=dict)  # from the settings: raw -> canonical, "" for none
     faults: Mapping[str, str] = field(default_factory=dict)  # parser or step -> the error, for our own bugs
@@ -184,6 +185,7 @@ class RunSetup:
     """The settings and package versions stated by the files read so far; on conflict the better source wins."""
 
     settings: Facts = field(default_factory=dict)
+    whole: bool = False
     packages: dict[str, str] = field(default_factory=dict)
     _ranks: dict[str, int] = field(default_factory=dict)
 

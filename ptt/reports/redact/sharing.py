@@ -102,7 +102,7 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
     ),
     model.OutputDiversity: _columns("window outputs distinct exact near unseen familiarity"),
     model.AdvisoryReport: _columns(
-        "count framework settings", version=Treat.VERSION, date=Treat.VERSION, packages=Treat.VERSIONS,
+        "count framework settings unresolved", version=Treat.VERSION, date=Treat.VERSION, packages=Treat.VERSIONS,
         matches=Treat.EACH,
     ),
     model.AdvisoryMatch: _columns(

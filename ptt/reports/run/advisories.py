@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ptt.diagnostics.metrics.recording import framework_name
-from ptt.diagnostics.model import AdvisoryMatch, AdvisoryReport, Diagnosis, JsonScalar, Strength
+from ptt.diagnostics.model import NO_VERSION, AdvisoryMatch, AdvisoryReport, Diagnosis, JsonScalar, Strength
 from ptt.reports.output import finite_json
 from ptt.reports.text.names import SEVERITIES, joined, sentence
 from ptt.reports.text.numbers import count, counted
@@ -18,20 +18,19 @@ from ptt.reports.text.sanitize import safe
 from ptt.reports.text.terminal import print_wrapped
 
 if TYPE_CHECKING:
-    from ptt.diagnostics.advisories.advisory import Advisory, AffectedPackage, Condition, Database
+    from ptt.diagnostics.advisories.advisory import Advisory, Condition, Database
 
 INDENT: Final = 2
+MAX_NAMED: Final = 3  # ids in the one line of the terminal
 MAX_POSSIBLE: Final = 3  # named under one finding: more than that help nobody to choose
 KINDS: Final = {"bug": "known bug", "silent-setting": "setting that does nothing", "risky-setting": "risky setting"}
 HEADINGS: Final[Mapping[Strength, str]] = {
     Strength.CAUSE: "Causes: version and settings are affected, and the run shows it",
-    Strength.NOTE: "Would apply: version and settings are affected as far as known; the run does not or cannot show it",
+    Strength.NOTE: "May apply: version and settings are affected as far as known; the run does not or cannot show it",
     Strength.POSSIBLE: "Possible causes: the run shows the signature, and not all of the settings are recorded",
 }
 OF_CONFIG: Final = {**HEADINGS, Strength.NOTE: "Known to go wrong with these settings"}
-
-
-DEPENDS: Final = "Hangs on what is installed: --package NAME==VERSION or a list of packages says it"
+DEPENDS: Final = "Depends on the installed version: give it with --package NAME==VERSION or as a list of packages"
 
 
 def advisories_json(report: AdvisoryReport) -> dict[str, object]:
@@ -126,18 +125,26 @@ def cause_lines(diagnosis: Diagnosis) -> list[str]:
 
 
 def quiet_line(diagnosis: Diagnosis) -> str:
-    """Return one line on what is no more than a note; empty where there is none."""
-    report = diagnosis.advisories
-    if report is None:
-        return ""
-    notes = sum(not match.looked_for for match in report.of(Strength.NOTE))
-    possible = sum(map(_is_worth_a_look, report.matches))
-    parts = [
-        f"{_advisories(notes)} would apply" if notes else "",
-        counted(possible, "possible cause") if possible else "",
+    """Return one line on what may apply, the most severe by name; empty where nothing does."""
+    matches = () if diagnosis.advisories is None else diagnosis.advisories.matches
+    quiet = [
+        match
+        for match in matches
+        if _is_worth_a_look(match) or (match.strength is Strength.NOTE and not match.looked_for)
     ]
-    said = " and ".join(filter(None, parts))
-    return f"{said}, which the run cannot settle; `ptt advisories RUN` lists them" if said else ""
+    if not quiet:
+        return ""
+    named = [safe(match.id) for match in sorted(quiet, key=lambda one: one.severity.rank)]
+    more = ["others"] if len(named) > MAX_NAMED else []
+    return f"{count(len(quiet))} may apply ({joined(named[:MAX_NAMED] + more)}); `ptt advisories RUN` says why"
+
+
+def chapter_line(report: AdvisoryReport) -> str:
+    """Say how many matches the chapter lists."""
+    causes = len(report.of(Strength.CAUSE))
+    parts = [counted(causes, "known cause")] if causes else []
+    parts += [f"{count(len(report.matches) - causes)} may apply"] if len(report.matches) > causes else []
+    return ", ".join(parts)
 
 
 def chapter(diagnosis: Diagnosis) -> list[tuple[str, list[tuple[AdvisoryMatch, list[tuple[str, str]]]]]]:
@@ -182,11 +189,21 @@ def print_report(report: AdvisoryReport, console: Console, *, of_config: bool = 
         console.print()
         _print(console, 0, DEPENDS, style="bold")
     for match in unsure:
-        _print(console, 0, f"{SEVERITIES[match.severity]}: {title(match)} ({joined(list(match.unsure))}).")
+        why = [text.removesuffix(NO_VERSION) for text in match.unsure]
+        _print(console, 0, f"{SEVERITIES[match.severity]}: {title(match)} ({joined(why)}).")
     console.print()
-    if not report.matches:
-        _print(console, 0, "No advisory applies.")
+    for text in [*([] if report.matches else ["No advisory applies."]), *_not_read(report, of_config=of_config)]:
+        _print(console, 0, text)
     _print(console, 0, database_line(report), style="dim")
+
+
+def _not_read(report: AdvisoryReport, *, of_config: bool) -> Iterator[str]:
+    """Say what could not be held against the advisories."""
+    if report.framework is None:
+        told = "; name it with --framework" if of_config else ""
+        yield f"The framework is not recognised: nothing that a framework's advisory says was held against this{told}."
+    if report.unresolved:
+        yield f"Not read: {counted(report.unresolved, 'value')} given by variables of the shell."
 
 
 def print_database(database: Database, console: Console) -> None:
@@ -248,13 +265,9 @@ def _than(value: JsonScalar, other: str | None) -> str:
 def _affected(advisory: Advisory) -> Iterator[str]:
     if advisory.affected.framework:
         yield framework_name(advisory.affected.framework)
-    yield from (range_words(package) for package in advisory.affected.packages)
-
-
-def range_words(package: AffectedPackage) -> str:
-    """Return a range of versions as PEP 508 writes it."""
-    ends = [f">={package.introduced}" if package.introduced else "", f"<{package.fixed}" if package.fixed else ""]
-    return f"{package.name} {','.join(filter(None, ends)) or '(any version)'}"
+    yield from (package.words for package in advisory.affected.packages)
+    if advisory.affected.only:
+        yield f"only {advisory.affected.only}"
 
 
 SIGNS: Final = {
@@ -265,7 +278,7 @@ SIGNS: Final = {
 
 def words_of(condition: Condition) -> str:
     """Put a condition on a setting into words."""
-    from msgspec import UNSET
+    from msgspec import UNSET, Struct
 
     parts: list[str] = []
     for name, sign in (("is_", "is"), ("not_", "is not")):
@@ -278,7 +291,8 @@ def words_of(condition: Condition) -> str:
             parts.append(f"{times.strip() + ' ' if times else ''}is {sign} {_limit(limit)}".strip())
     parts += ["is set"] if condition.present and not parts else []
     parts += ["is not set"] if condition.absent else []
-    default = f" (default: {_value(condition.default)})" if condition.default is not UNSET else ""
+    given = condition.default
+    default = "" if given is UNSET else f" (default: {given.setting if isinstance(given, Struct) else _value(given)})"
     return " and ".join(parts) + default
 
 

@@ -14,7 +14,7 @@ from ptt.reports.figures.finding_series import FIGURE, finding_plot, no_plot, su
 from ptt.reports.figures.line_plot import LinePlot
 from ptt.reports.output import prepare, render
 from ptt.reports.run import view
-from ptt.reports.run.advisories import chapter, database_line, quiet_line, told_under
+from ptt.reports.run.advisories import chapter, chapter_line, database_line, told_under
 from ptt.reports.run.answers import replies
 from ptt.reports.run.audit import audit_view
 from ptt.reports.run.drawn import RunFigures, draw_run, fault_lines, undrawn_lines
@@ -22,7 +22,6 @@ from ptt.reports.run.ledger import ledger_view
 from ptt.reports.run.outcome import outcome_view
 from ptt.reports.run.tail_details import details
 from ptt.reports.text.names import ANSWERS, sentence
-from ptt.reports.text.numbers import counted
 from ptt.reports.text.why import answer, samples
 
 FIRST_STEPS: Final = 3  # of what to do, on the first screen
@@ -94,7 +93,7 @@ def render_page(diagnosis: Diagnosis, drawn: Callable[[], RunFigures] | None = N
         known=told_under(diagnosis),
         chapter=chapter(diagnosis),
         held_against="" if diagnosis.advisories is None else database_line(diagnosis.advisories),
-        advised=quiet_line(diagnosis) or counted(sum(map(len, told_under(diagnosis).values())), "known cause"),
+        advised="" if diagnosis.advisories is None else chapter_line(diagnosis.advisories),
     )
     pictures = draw_run(diagnosis) if drawn is None else drawn()
     figures = (*pictures.main, *pictures.both)

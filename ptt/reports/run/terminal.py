@@ -63,7 +63,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console, report_path: str) ->
         "Covered": map(cell, core_coverage(diagnosis)[:1] if diagnosis.verdict.status is Status.HEALTHY else ()),
         "Recomputed": map(cell, filter(None, [in_unit(recomputed_line(diagnosis), unit)])),
         "Not judged": not_judged_lines(diagnosis),
-        "Would apply": map(cell, filter(None, [sentence(quiet_line(diagnosis))])),
+        "Advisories": map(cell, filter(None, [sentence(quiet_line(diagnosis))])),
         "Unreadable": unreadable_lines(diagnosis.sources),
         "Note": [cell(diagnosis.judged_with)] if diagnosis.judged_with else [],
         "Report": [Text(safe(report_path), style="underline")],

@@ -152,6 +152,8 @@ class Context:
 
     facts: dict[str, str | int | float | bool | None]
     settings: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    in_part: bool = False  # the settings may be some of all
+    unresolved: int = 0  # settings whose value is a variable of the shell
     packages: Mapping[str, str] = field(default_factory=dict)
     offsets: frozenset[int | None] = frozenset()
 

@@ -8,7 +8,7 @@ import ast
 import re
 import shlex
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ Settings = dict[str, Setting]
 
 LEFT_OUT: Final = "…"  # in place of a text that is not kept: a path, a prompt, a name
 MAX_SETTINGS: Final = 4000  # a full dump of veRL's has some 900
+MAX_NUMBERS: Final = 16  # in a list that is kept: weights of rewards, coefficients of an optimizer
 MAX_NAME: Final = 200
 MAX_LINE: Final = 10_000  # characters of YAML: a longer one is data
 MAX_PACKAGES: Final = 2000  # an environment of a year's work has some 600
@@ -71,15 +72,19 @@ def kept(settings: Mapping[str, Any]) -> Settings:
 
 
 def _kept_value(name: str, value: Any) -> Setting:
-    if value is None or value in ("None", "null", "~"):
+    if value is None:
         return None
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
+    if isinstance(value, list) and 0 < len(value) <= MAX_NUMBERS:
+        numbers = [plain_setting(item) for item in value]
+        if len(value) == 1 or len(set(map(repr, numbers))) == 1:
+            value = value[0]
+        elif all(isinstance(number, int | float) for number in numbers):
+            return ",".join(map(str, numbers))
     if name.endswith("version") and isinstance(value, str) and _VERSION.fullmatch(value):
         return value
     plain = plain_setting(value)
-    if plain is None and isinstance(value, str) and _DOTTED.fullmatch(value):
-        plain = value  # a class or function by its module
+    if plain is None and isinstance(value, str) and (_DOTTED.fullmatch(value) or value in ("None", "null")):
+        plain = value  # a class or function by its module, or a text that was meant to be none
     somebody = isinstance(plain, str) and NAMES_SOMEBODY.search(name) and plain.lower() not in KNOWN_WORDS
     return LEFT_OUT if plain is None or somebody else plain
 
@@ -153,7 +158,7 @@ def yaml_settings(text: str) -> dict[str, Any]:
             if item and not _KEY.match(item):
                 found.setdefault(_path(open_), [])
                 if isinstance(entries := found[_path(open_)], list):
-                    entries.append(_scalar(item))
+                    entries.append(_scalar(item, YAML_NULLS))
                 content = ""
                 break
             open_, content, indent = [*open_, (indent, "-")], item, deeper
@@ -167,7 +172,7 @@ def yaml_settings(text: str) -> dict[str, Any]:
         elif rest.startswith("{") and rest.endswith("}"):
             found |= {f"{path}.{name}": value for name, value in _inline(rest[1:-1]).items()}
         elif rest:
-            found[path] = _scalar(rest)
+            found[path] = _scalar(rest, YAML_NULLS)
         open_ = [*open_, (indent, key)]
         if len(found) > MAX_SETTINGS:
             break
@@ -177,7 +182,7 @@ def yaml_settings(text: str) -> dict[str, Any]:
 def _inline(text: str) -> dict[str, Any]:
     """Return the entries of a mapping on one line, without any inside it."""
     pairs = (part.partition(":") for part in text.split(",")) if "{" not in text else ()
-    return {name.strip().strip("'\""): _scalar(value.strip()) for name, mark, value in pairs if mark}
+    return {name.strip().strip("'\""): _scalar(value.strip(), YAML_NULLS) for name, mark, value in pairs if mark}
 
 
 def _path(open_: Iterable[tuple[int, str]]) -> str:
@@ -189,14 +194,18 @@ def _referred(value: Any, found: Mapping[str, Any]) -> Any:
     return value if match is None else found.get(match[1], LEFT_OUT)
 
 
-def _scalar(text: str) -> Any:
-    if text[:1] in "'\"" and text.endswith(text[0]) and len(text) > 1:
+YAML_NULLS: Final = ("null", "~", "")
+"""What YAML calls nothing; None, as Python has it, is a text there."""
+
+
+def _scalar(text: str, nulls: Sequence[str] = (*YAML_NULLS, "none")) -> Any:
+    if len(text) > 1 and text[0] in "'\"" and text.endswith(text[0]):
         return text[1:-1]
     text = _COMMENT.sub("", text).rstrip()
     if text.startswith("[") and text.endswith("]"):
-        return [_scalar(part.strip()) for part in text[1:-1].split(",") if part.strip()]
+        return [_scalar(part.strip(), nulls) for part in text[1:-1].split(",") if part.strip()]
     lower = text.lower()
-    if lower in ("null", "~", "none", ""):
+    if lower in nulls:
         return None
     return {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}.get(lower, text)
 
@@ -208,15 +217,18 @@ _OPTION: Final = re.compile(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 def command_settings(words: Iterable[Any]) -> dict[str, Any]:
     """Return the settings of a command line: `a.b=1` as Hydra has it, `--name value`, `--name=value`, `--flag`."""
     found: dict[str, Any] = {}
-    waiting: str | None = None
+    waiting = last = None  # the option that waits for its value, and the one that may have more of them
     for word in map(str, words):
         option, override = _OPTION.fullmatch(word), _OVERRIDE.fullmatch(word)
         if option is not None:
             name = option[1].replace("-", "_")
             found[name] = True if option[2] is None else _scalar(option[2])
             waiting = name if option[2] is None else None
+            last = None
         elif waiting is not None:
-            found[waiting], waiting = _scalar(word), None
+            found[waiting], last, waiting = _scalar(word), waiting, None
+        elif last is not None and isinstance(plain_setting(word), int | float):
+            found[last] = [*(before if isinstance(before := found[last], list) else [before]), word]
         elif override is not None:
             found[override[1]] = _scalar(override[2])
     return found
@@ -239,7 +251,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 _ASSIGNED: Final = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-_CONFIG_CALL: Final = re.compile(r"(?:Config|Arguments|Args|Params|Settings)$")
+_CONFIG_CALL: Final = re.compile(r"(?:Config|Arguments|Args|Params|Settings|Trainer)$")
 
 
 def python_settings(text: str) -> dict[str, Any]:
@@ -335,7 +347,7 @@ MAX_PRINTED: Final = 60_000  # characters of settings that a trainer prints when
 
 
 def printed_settings(text: str) -> dict[str, Any]:
-    """Return the settings that a trainer prints when it starts: as a dict (veRL, rLLM) or line by line (Megatron)."""
+    """Return the settings that a trainer prints as a dict when it starts (veRL, rLLM)."""
     text = _LINE_HEAD.sub("", text)
     for match in _PRINTED.finditer(text):
         end = _closing(text, match.start())
@@ -347,14 +359,14 @@ def printed_settings(text: str) -> dict[str, Any]:
             continue
         if isinstance(found, dict) and any(isinstance(value, dict) for value in found.values()):
             return _dotted({str(key): value for key, value in found.items()})
-    return _listed_arguments(text)
+    return {}
 
 
 _LISTED_ARGUMENT: Final = re.compile(r"^ *(?:\[[^\]\n]{0,40}\]:? *)?([a-z]\w{1,60}) \.{3,60} ?(.*)$", re.MULTILINE)
 
 
-def _listed_arguments(text: str) -> dict[str, Any]:
-    """Return the arguments that Megatron prints when it starts: a name, dots, a value."""
+def listed_arguments(text: str) -> dict[str, Any]:
+    """Return the arguments that Megatron prints when it starts: a name, dots, a value; a log may keep a few of them."""
     return {name: _scalar(value.strip()) for name, value in _LISTED_ARGUMENT.findall(_LINE_HEAD.sub("", text))}
 
 
