@@ -40,6 +40,7 @@ _NUMBER: Final = re.compile(
     r"(?:%|‰|x|×|k|M|s|ms|h|min|B|[KMG]i?B)?"
 )
 RELEASE: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){0,3}(?:(?:a|b|rc|\.post|\.dev)[0-9]{1,4})?")
+DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _POWER: Final = re.compile(r"[0-9]*[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _SPLIT: Final = re.compile(r"^(?:train|eval|val|test)[/_]")  # before the name of a metric
 _SIGNS: Final = re.compile(r"[!-/:-@\[-`{-~…–—−→←≤≥×±·≈“”‘’«»≠∞]+")  # no emoji: a name may be one
@@ -303,8 +304,11 @@ class Redactor:
             case Treat.NAMED, Mapping():
                 return {self._mask.word(name): self._mask.value(Treat.KEEP, item) for name, item in value.items()}
             case Treat.VERSIONS, Mapping():
-                return {name: item if RELEASE.fullmatch(item) else "" for name, item in value.items()}
-            case ((Treat.VERSION | Treat.PUBLIC), _):
+                named = {package.name for one in shipped().advisories for package in one.affected.packages}
+                return {name: item if RELEASE.fullmatch(item) else "" for name, item in value.items() if name in named}
+            case Treat.VERSION, str():
+                return value if RELEASE.fullmatch(value) or DATE.fullmatch(value) else ""
+            case Treat.PUBLIC, _:
                 return value
             case Treat.SETTINGS, Mapping():
                 return {name: self._mask.value(Treat.KEEP, item) for name, item in value.items() if name in SETTINGS}

@@ -378,7 +378,7 @@ def worst(diagnosis: Diagnosis) -> Part | None:
 KNOWN_OUTPUT = {"exact": "seen before", "near": "nearly known", "unseen": "new"}
 SUPPORT_BY = {"novelty": "output before it", "confidence": "the policy's probability"}
 MASSES: Sequence[Column] = (
-    ("By", "by", lambda by: SUPPORT_BY.get(by) or BY[by]),
+    ("By", "by", lambda by: SUPPORT_BY.get(by) or BY.get(by) or safe(by)),
     ("Value", "value", lambda value: KNOWN_OUTPUT.get(value) or slice_name(value)),
     ("Window", "window", str),
     ("Tokens", "tokens", count),

@@ -22,12 +22,13 @@ def support_line(support: Support) -> str:
     if support.follows == "cannot_tell":
         return f"This dump cannot tell what the late tail after tools follows: {_because(support)}."
     clear, unclear = _known(support, clear=True), _known(support, clear=False)
-    none_of = joined([CAUSES[share.cause] for share in unclear], last=" or ")
+    none_of = joined([_named(share.cause) for share in unclear], last=" or ")
     unclear_words = f"no clear part goes with {none_of}" if unclear else ""
     if support.follows == "none":
         parts = filter(None, (joined([_share(share) for share in clear]), unclear_words))
         return f"The late tail after tools follows none of what was asked about by half: {'; '.join(parts)}."
-    found = by_cause[support.follows]
+    if (found := by_cause.get(support.follows)) is None:  # masked: a redacted report
+        return ""
     others = joined([_share(share) for share in clear if share is not found])
     what = "growth of the tail a token" if support.follows == EXPOSURE else "late tail after tools"
     return f"{'; '.join(filter(None, (f'The {what} follows {_share(found)}', others, unclear_words)))}."
@@ -65,8 +66,12 @@ def _known(support: Support, *, clear: bool) -> list[SupportShare]:
     return [share for share in known if (share.interval is not None and share.interval[0] > 0) == clear]
 
 
+def _named(cause: str) -> str:
+    return CAUSES.get(cause, cause)
+
+
 def _share(share: SupportShare) -> str:
-    return f"{CAUSES[share.cause]} {part_of_tail(share)}"
+    return f"{_named(share.cause)} {part_of_tail(share)}"
 
 
 def part_of_tail(share: SupportShare) -> str:
@@ -81,7 +86,7 @@ def _percent(share: float | None) -> str:
 
 def _because(support: Support) -> str:
     """Say in a few words what is missing; the reasons say how to record it."""
-    open_causes = [CAUSES[share.cause] for share in support.shares if share.share is None and share.cause != EXPOSURE]
+    open_causes = [_named(share.cause) for share in support.shares if share.share is None and share.cause != EXPOSURE]
     if not open_causes:
         return "the intervals are too wide"
     return f"{joined(open_causes)} cannot be set apart"
@@ -93,7 +98,7 @@ def late_mass(support: Support, by: str, value: str) -> SupportMass | None:
 
 
 def _mass(support: Support) -> str:
-    other = SIDES[support.pair.split("/")[1]]
+    other = SIDES.get(support.pair.partition("/")[2], "the other side")
     after, before = late_mass(support, "slice", "post_tool"), late_mass(support, "slice", "text_only")
     if after is None:
         return ""
