@@ -57,7 +57,7 @@ class AffectedPackage(Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
 
 
 class Affected(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """The framework and the packages, all of which must be in their range; `only`: what no setting records."""
+    """The framework and the packages, each in its range; `only` names a condition that no setting records."""
 
     framework: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)] | None = None
     packages: tuple[AffectedPackage, ...] = ()

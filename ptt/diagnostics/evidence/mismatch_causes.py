@@ -25,7 +25,7 @@ CAUSES: Final = (
 TOLD_APART: Final = 1.0
 """Nats between the first two causes: from a factor of e in likelihood on, the first is named alone."""
 MOST_NAMED: Final = 2
-NAMED: Final = 4  # causes in an answer: the rest are too far behind to look for
+NAMED: Final = 4  # causes that an answer lists: the others fit too badly to be tried
 
 
 @dataclass(frozen=True, kw_only=True)

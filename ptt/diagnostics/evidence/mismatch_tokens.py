@@ -128,6 +128,8 @@ def _with_ids(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
 
 # ---- patterns
 
+# Each limit lies between dumps with that cause put in and dumps with another, or with healthy noise (docs/mismatch.md
+# shows how well they part); where nothing else is said, it is a share, a correlation or a ratio of mean |u|.
 SOME: Final = 0.02  # of the sequences
 FEW: Final = 0.01  # enough where no arithmetic makes it
 ALL: Final = 0.98

@@ -41,7 +41,7 @@ CAPS: Final = (2.0, 3.0, 5.0, 10.0)
 CAP_SETTINGS: Final = (
     "vllm_importance_sampling_cap", "vllm_importance_sampling_clip_max", "rollout_is_threshold", "tis_clip",
 )  # fmt: skip
-FAR: Final = 0.3  # distance of the median step's mean weight from 1: so much of the gradient is gone, or too much
+FAR: Final = 0.3  # of the mean weight of the median step from 1: the gradient is scaled by that much
 NEAR: Final = 0.1  # nats: and the sequences' mean log ratio is this small
 RATIO_PAIRS: Final = ("old/rollout", "policy/rollout", "policy/old", "policy/prox", "prox/rollout")
 SUMMED: Final = "is exp of the sum of each sequence's log ratios, not of their mean: it moves with the answers' length"

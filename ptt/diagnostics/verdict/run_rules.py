@@ -158,9 +158,9 @@ def diagnosis_of(
     custom = ((rule.name, partial(judge_custom, rule, evidence, lookup.series)) for rule in custom_rules)
     verdicts = [signature[0].verdict, *verdicts, *_run(custom, crashes)]
     verdicts = [_with_framework_line(_without_first_step(verdict, evidence), evidence) for verdict in verdicts]
-    outcome = next(iter(_run([("outcome", partial(outcome_of, evidence))], crashes)), None)
+    outcome = _unless_it_crashes("outcome", partial(outcome_of, evidence), crashes)
     asked = _findings_on(verdicts, tail_holder.FINDINGS)
-    support = next(iter(_run([(EVIDENCE + "support", gathered.support)] if asked else [], crashes)), None)
+    support = _unless_it_crashes(EVIDENCE + "support", gathered.support, crashes) if asked else None
     diagnosis = verdict_of(
         run=evidence.run,
         signature=signature[0].signature,
@@ -173,7 +173,7 @@ def diagnosis_of(
         explains=explains(),
         outcome=outcome,
     )
-    replayed = next(iter(_run([("stop-replay", partial(_replay, gathered, verdicts))], crashes)), None)
+    replayed = _unless_it_crashes("stop-replay", partial(_replay, gathered, verdicts), crashes)
     diagnosis = replace(diagnosis, stop_replay=replayed, crashes=tuple(crashes))
     diagnosis = _with_ledger(diagnosis, gathered, tokens, contaminated(verdicts, signature[0].signature.pair))
     curves = finding_series(diagnosis.findings, evidence, gathered.tables["metrics"])
@@ -299,6 +299,11 @@ def _run(rules: Iterable[tuple[str, Callable[[], Result]]], crashes: list[RuleCr
         except Exception as error:  # a fault in one rule must not cost the report: it is shown, and costs the exit code
             crashes.append(RuleCrash(id=name, error=describe(error)))
     return results
+
+
+def _unless_it_crashes(name: str, make: Callable[[], Result], crashes: list[RuleCrash]) -> Result | None:
+    """Return what one part gives; None where it raises, which is added to `crashes`."""
+    return next(iter(_run([(name, make)], crashes)), None)
 
 
 def _signature(evidence: Evidence, verdicts: list[RuleVerdict]) -> Judgement:
