@@ -97,7 +97,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if shape is None or shape.tail is None or shape.tail.share < MOST or shape.tail.lift_interval[0] < MIN_LIFT:
         return worst
     where = f"; {pct(shape.tail.share)} of the recorded differences beyond {LARGE:g} nats come after tool output"
-    return replace(worst, claim=worst.claim + where, causes=(cause_of(shape).name, *worst.causes))
+    ranked = "cause_1" in worst.evidence  # by more signs than the shape after tools alone
+    causes = worst.causes if ranked else (cause_of(shape).name, *worst.causes)
+    return replace(worst, claim=worst.claim + where, causes=causes)
 
 
 def _stale(evidence: Evidence) -> bool:
