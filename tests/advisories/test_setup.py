@@ -116,6 +116,11 @@ def test_paths_and_names_of_people_are_not_kept_but_that_they_are_set(tmp_path: 
     assert "actor_rollout_ref.model.note.n" not in found
 
 
+def test_a_shell_prompt_in_an_environment_file_is_no_package(tmp_path: Path) -> None:
+    text = "somebody@node-07:~/runs$ pip freeze\nowner: me@corp.example\ntrl==0.18.0\nvllm==0.8.4,<0.9\n"
+    assert setup(tmp_path, {"environment.txt": text}).packages == {"trl": "0.18.0", "vllm": "0.8.4"}
+
+
 def test_the_better_source_of_two_counts(tmp_path: Path) -> None:
     params = {f"mlruns/0/{'a' * 32}/params/{name}": text for name, text in {"beta": "0.1", "epsilon": "0.3"}.items()}
     found = setup(tmp_path, {**params, "config.json": json.dumps({"beta": 0.2, "epsilon": 0.3, "gamma": 1.0})})

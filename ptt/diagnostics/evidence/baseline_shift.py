@@ -439,8 +439,9 @@ def _change_from(series: Series, window_end: Callable[[IntArray, FloatArray, int
             whole = finite_series("", steps[first:], beyond[first:])  # the window itself may end behind the change
             onset, interval = passed_by_values(whole, bound, alarm) or (alarm, None)
             since = values[first:]
-            place = change_place(since, start, width)
-            start = float(since[: min(max(place, MIN_LEVEL_VALUES), end + 1 - first)].mean())
+            for _ in range(2):  # the whole window mixes both levels, which puts halfway too near the later one
+                place = change_place(since, start, width)
+                start = float(since[: min(max(place, MIN_LEVEL_VALUES), end + 1 - first)].mean())
             late = level_after(since, start, width, float(noise))
     return LevelChange(
         start=start,

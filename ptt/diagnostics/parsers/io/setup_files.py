@@ -277,8 +277,11 @@ def python_settings(text: str) -> dict[str, Any]:
 
 
 _PINNED: Final = re.compile(
-    r"^\s*(?:-\s*)?([A-Za-z0-9][\w.-]{0,79})(?:\[[\w,.-]*\])?\s*(?:===?|@)\s*([^\s;#]{1,200})", re.MULTILINE
+    r"^\s*(?:-\s*)?([A-Za-z0-9][\w.-]{0,79})(?:\[[\w,.-]*\])?\s*"
+    r"(?:===?\s*([\w.+!*-]{1,80})|@\s*((?:git\+)?(?:https?|ssh|file)://[^\s;]{1,300}))(?![^\s,;#\\])",
+    re.MULTILINE,
 )
+"""A pin or a direct reference, as PEP 440 and PEP 508 write them: a prompt, `user@host:~$`, is neither."""
 _CONDA: Final = re.compile(r"^\s*-\s*([A-Za-z0-9][\w.-]{0,79})=(\d[\w.+!-]{0,40})", re.MULTILINE)
 _LOCKED: Final = re.compile(r'^name = "([A-Za-z0-9][\w.-]{0,79})"\r?\nversion = "([^"\s]{1,40})"', re.MULTILINE)
 _LISTED: Final = re.compile(r"^([A-Za-z0-9][\w.-]{0,79}) {2,}(\d[\w.+!-]{0,40})(?:\s.*)?$", re.MULTILINE)
@@ -293,9 +296,9 @@ def listed_packages(text: str) -> dict[str, str]:
     as `git+COMMIT`."""
     found: dict[str, str] = {}
     for pattern in (_PINNED, _LOCKED, _CONDA, _LISTED):
-        for name, version in pattern.findall(text):
+        for name, *versions in pattern.findall(text):
             if len(found) < MAX_PACKAGES:
-                found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), _version(version))
+                found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), _version("".join(versions)))
     if "pytorch" in found:
         found.setdefault("torch", found.pop("pytorch"))
     return found
