@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from ptt import api
-from ptt.diagnostics.advisories.advisory import shipped
+from ptt.diagnostics.advisories.advisory import Advisory, shipped
 from ptt.diagnostics.model import AdvisoryReport, Strength
+from ptt.diagnostics.pipeline import FINDINGS
 
 CASES = Path(__file__).parent / "cases"
 NAMES = sorted(path.name for path in CASES.iterdir() if path.is_dir())
@@ -43,11 +44,22 @@ def strength_of(name: str, report: AdvisoryReport | None) -> Strength | None:
     return next((match.strength for match in report.matches if match.id == name), None)
 
 
+def told_by(name: str, report: AdvisoryReport | None) -> str:
+    """Return what the answer rests on and what it lacks, for who writes a case."""
+    assert report is not None
+    match = next((match for match in report.matches if match.id == name), None)
+    setup = f"framework {report.framework}, versions {dict(report.packages)}, {report.settings} settings"
+    if match is None:
+        return f"{name} does not apply: {setup}; a framework, version or setting rules it out, or no finding shows it"
+    held = f"settings {dict(match.settings)}, findings {match.findings}"
+    return f"{setup}; holds: {held}; not certain: {match.unsure}; would show it: {match.would_show}"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_advisory_fires_on_its_case(name: str) -> None:
     told, run = case(name), CASES / name / "run"
     report = of_setup(run) if told["shows"] == "settings-only" else of_run(run)
-    assert strength_of(told["id"], report) is STRENGTHS[told["shows"]]
+    assert strength_of(told["id"], report) is STRENGTHS[told["shows"]], told_by(told["id"], report)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,10 +71,16 @@ def test_it_is_silent_at_the_fixed_version_or_with_the_setting_changed(name: str
     change = told["silent_with"]
     file = run / change["file"].removeprefix("run/")
     text = file.read_text(encoding="utf-8")
-    assert change["replace"] in text
+    assert change["replace"] in text, f"silent_with: {change['file']} does not hold {change['replace']!r}"
     file.write_text(text.replace(change["replace"], change["by"]), encoding="utf-8")
     report = of_run(run) if told["shows"] == "signature-only" else of_setup(run)
     assert strength_of(told["id"], report) is None
+
+
+@pytest.mark.parametrize("advisory", shipped().advisories, ids=lambda advisory: advisory.id)
+def test_a_signature_names_findings_that_exist(advisory: Advisory) -> None:
+    shown = advisory.signature
+    assert {*shown.any_finding, *shown.all_findings, *shown.no_finding} <= FINDINGS
 
 
 def test_every_advisory_has_a_case() -> None:

@@ -127,6 +127,7 @@ class SettingAnswer:
     holds: Tri
     value: JsonScalar = None
     by_default: bool = False
+    unlikely: bool = False  # nobody knows, and by the framework's default it does not hold
 
 
 def holds(key: str, condition: Condition, setup: TrainingSetup) -> SettingAnswer:
@@ -136,7 +137,9 @@ def holds(key: str, condition: Condition, setup: TrainingSetup) -> SettingAnswer
         return SettingAnswer(holds=value is None if setup.settings else None)
     by_default = not written and condition.default is not UNSET
     if by_default:
-        value = _default(condition, setup) if setup.settings else None
+        value = _default(condition, setup)
+        if not setup.settings and value is not None:
+            return SettingAnswer(holds=None, unlikely=_all(_parts(condition, value, setup)) is False)
     if value is None:
         return SettingAnswer(holds=_of_null(condition) if written else None)
     if value == LEFT_OUT:  # a text that was not kept: it is there, and that is all

@@ -14,6 +14,7 @@ from ptt.diagnostics.model import AdvisoryMatch, AdvisoryReport, DiagnosisRecord
 
 ORDER: Final = tuple(Strength)
 NO_RUN: Final = SignatureAnswer(shown=None)
+ENDED: Final = "run-cut-short"  # at low severity a log that ends early, as most logs that somebody copied do
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ def answer_of(advisory: Advisory, setup: TrainingSetup) -> SetupAnswer:
 def _without_default(answer: SettingAnswer, own: bool) -> SettingAnswer:
     """Return an answer, unknown where it rests on a default that need not be this setup's: settings that were read
     in part, or a framework that this one is only made of."""
-    return answer if own or not answer.by_default else SettingAnswer(holds=None)
+    return answer if own or not answer.by_default else SettingAnswer(holds=None, unlikely=answer.holds is False)
 
 
 def _match(advisory: Advisory, setup: SetupAnswer, shown: SignatureAnswer, source: str) -> AdvisoryMatch | None:
@@ -121,14 +122,25 @@ def _unrecorded(setup: SetupAnswer) -> Iterable[str]:
 
 
 def _strength(advisory: Advisory, setup: SetupAnswer, shown: SignatureAnswer) -> Strength | None:
-    """Return how strongly an advisory that may apply speaks; None where it does not."""
+    """Return how strongly an advisory that may apply speaks; None where it does not.
+
+    Findings of low severity name a cause only where a setting that somebody wrote speaks for it too.
+    """
     if setup.holds is None:
         return Strength.POSSIBLE if shown.shown and _is_particular(advisory, setup) else None
-    return Strength.CAUSE if shown.shown and not setup.unsure else Strength.NOTE
+    written = any(answer.holds and not answer.by_default for answer in setup.settings.values())
+    faint = shown.faint and (not written or set(shown.findings) == {ENDED})
+    return Strength.CAUSE if shown.shown and not faint and not setup.unsure else Strength.NOTE
 
 
 def _is_particular(advisory: Advisory, setup: SetupAnswer) -> bool:
-    """Return whether more than a signature speaks for an advisory: its framework, or a version in its range."""
+    """Return whether more than a signature speaks for an advisory: its framework, or a version in its range.
+
+    Of a framework whose defaults are not affected, a version or a setting that is.
+    """
+    versions = any(answer.holds for answer in setup.ranges.values())
     if advisory.affected.framework is None:
-        return any(answer.holds for answer in setup.ranges.values())
+        return versions
+    if any(answer.unlikely for answer in setup.settings.values()):
+        return versions or any(answer.holds and not answer.by_default for answer in setup.settings.values())
     return bool(setup.ours)

@@ -39,6 +39,7 @@ class SignatureAnswer:
     """Whether a run shows a signature, by which findings, and what to record where it cannot say."""
 
     shown: Tri
+    faint: bool = False  # by findings of low severity alone
     findings: tuple[str, ...] = ()
     would_show: tuple[str, ...] = ()
 
@@ -48,6 +49,7 @@ def shown_by(signature: RunSignature, record: DiagnosisRecord, lookup: Lookup) -
     if not signature.shown:
         return SignatureAnswer(shown=None)
     found = {finding.id for finding in record.findings if finding.severity.at_least(COUNTS)}
+    severe = {finding.id: finding.severity for finding in reversed(record.findings)}
     blind = {item.id: item.enable for item in record.not_judged if item.applies}
     parts: list[Tri] = []
     would: list[str] = []
@@ -69,6 +71,7 @@ def shown_by(signature: RunSignature, record: DiagnosisRecord, lookup: Lookup) -
     named = tuple(name for name in signature.any_finding + signature.all_findings if name in found)
     return SignatureAnswer(
         shown=shown,
+        faint=bool(named) and not telling and all(severe[name] is COUNTS for name in named),
         findings=named if shown else (),
         would_show=tuple(dict.fromkeys(filter(None, would))) if shown is None else (),
     )
