@@ -11,7 +11,9 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner, Result
 
+from ptt import api
 from ptt.cli.app import app
+from ptt.diagnostics.model import Strength
 
 RUN = Path(__file__).parent / "cases" / "trl-5312" / "run"
 OWN = """
@@ -245,3 +247,31 @@ class TestGate:
         done = invoke("gate", RUN)
         assert done.exit_code == 2
         assert said in " ".join(done.stderr.split())
+
+
+class TestWhatIsNotRecorded:
+    """A run of TRL that leaves no settings: what speaks for an advisory is what its log holds, and a version."""
+
+    def named(self, folder: Path, length: str, *, packages: str = "") -> dict[str, Strength]:
+        """Return the advisories of a run with many cut-off completions and a growing KL, logged as a release does."""
+        rows = [
+            {"step": step, "reward": 0.5 + 0.1 * (step % 3), "reward_std": 0.2, "kl": 0.05 * step,
+             "completions/clipped_ratio": 0.3, length: 200.0}
+            for step in range(1, 61)
+        ]  # fmt: skip
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": 60, "log_history": rows}), "utf-8")
+        (folder / "requirements.txt").write_text(packages, "utf-8")
+        report = api.diagnose(folder, one_run=True).advisories
+        assert report is not None
+        assert report.framework == "trl"
+        return {match.id: match.strength for match in report.matches}
+
+    def test_a_bug_of_what_is_off_by_default_is_possible_only_where_a_version_speaks_for_it(
+        self, tmp_path: Path
+    ) -> None:
+        assert "trl-6439" not in self.named(tmp_path, "completions/mean_length")
+        assert self.named(tmp_path, "completions/mean_length", packages="trl==1.5.0")["trl-6439"] is Strength.POSSIBLE
+
+    def test_a_metric_of_later_releases_rules_an_old_bug_out(self, tmp_path: Path) -> None:
+        assert "trl-3029" in self.named(tmp_path, "completion_length")
+        assert "trl-3029" not in self.named(tmp_path, "completions/mean_length")

@@ -67,6 +67,16 @@ SETTINGS_OF_RELEASES: Final[Mapping[str, Mapping[str, tuple[str | None, str | No
 
 A config that writes one is of no other release, also where nobody recorded the version.
 """
+METRICS_OF_RELEASES: Final[Mapping[str, Mapping[str, tuple[str | None, str | None]]]] = {
+    "trl": {
+        "completion_length": (None, "0.17.0"),
+        "completions/mean_length": ("0.17.0", None),
+        "clip_ratio/region_mean": ("0.17.0", None),
+        "sampling/sampling_logp_difference/mean": ("0.23.0", None),
+        "tools/call_frequency": ("0.26.0", None),
+    },
+}
+"""The same of what a run logs, by `grpo_trainer.py` at each tag."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +115,12 @@ def in_range(package: AffectedPackage, setup: TrainingSetup) -> RangeAnswer:
 
 
 def _may_be_of(package: AffectedPackage, setup: TrainingSetup) -> bool:
-    """Return whether a release in the range can have all the settings that are written."""
+    """Return whether a release in the range can have all the settings that are written and the metrics logged."""
     name = distribution(package.name)
-    known = SETTINGS_OF_RELEASES.get(name, {}) if setup.framework == name else {}
-    written = [ends for key, ends in known.items() if setup.lookup(key)[0]]
+    written: list[tuple[str | None, str | None]] = []
+    if setup.framework == name:
+        written += [ends for key, ends in SETTINGS_OF_RELEASES.get(name, {}).items() if setup.lookup(key)[0]]
+        written += [ends for key, ends in METRICS_OF_RELEASES.get(name, {}).items() if key in setup.logged]
     low = [Version(end) for end in (package.introduced, *(since for since, _ in written)) if end]
     high = [Version(end) for end in (package.fixed, *(until for _, until in written)) if end]
     return not low or not high or max(low) < min(high)

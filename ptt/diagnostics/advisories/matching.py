@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ptt.diagnostics.advisories.advisory import Advisory, Database, distribution
-from ptt.diagnostics.advisories.conditions import RangeAnswer, SettingAnswer, holds, in_range
+from ptt.diagnostics.advisories.conditions import METRICS_OF_RELEASES, RangeAnswer, SettingAnswer, holds, in_range
 from ptt.diagnostics.advisories.signature import PRESENCE, Lookup, SignatureAnswer, shown_by
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.training_setup import TrainingSetup
 from ptt.diagnostics.model import AdvisoryMatch, AdvisoryReport, DiagnosisRecord, Strength
 
 ORDER: Final = tuple(Strength)
 NO_RUN: Final = SignatureAnswer(shown=None)
+TRAINING: Final = "train/"  # Hugging Face trackers put it before a trainer's names
 ENDED: Final = "run-cut-short"  # at low severity a log that ends early, as most logs that somebody copied do
 
 
@@ -32,6 +34,9 @@ def match_run(
     database: Database, setup: TrainingSetup, record: DiagnosisRecord | None, lookup: Lookup | None
 ) -> AdvisoryReport:
     """Return the advisories that concern a run, strongest first; without a run, those of its setup alone."""
+    if lookup is not None and setup.framework is not None:
+        found_as = {name: lookup.series(name) for name in METRICS_OF_RELEASES.get(setup.framework, ())}
+        setup = replace(setup, logged=frozenset(name for name, series in found_as.items() if _is_named(series, name)))
     found = []
     for advisory in database.advisories:
         answer = answer_of(advisory, setup)
@@ -50,6 +55,11 @@ def match_run(
         settings=len(setup.settings),
         matches=tuple(sorted(found, key=lambda one: (ORDER.index(one.strength), one.severity.rank, one.id))),
     )
+
+
+def _is_named(series: Series | str, name: str) -> bool:
+    """Return whether a series is logged under this very name: a lookup finds it under any."""
+    return isinstance(series, Series) and series.raw_name.removeprefix(TRAINING) == name
 
 
 def answer_of(advisory: Advisory, setup: TrainingSetup) -> SetupAnswer:

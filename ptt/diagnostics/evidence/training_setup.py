@@ -73,6 +73,7 @@ class TrainingSetup:
     packages: Mapping[str, str] = field(default_factory=dict)  # distribution, as PyPI compares names -> version
     settings: Mapping[str, JsonScalar] = field(default_factory=dict)  # dotted names; None is null
     in_part: bool = False  # others may have been set and were not read: no default stands in for them
+    logged: frozenset[str] = frozenset()  # metrics that the run logs, of those that only some releases do
 
     def lookup(self, key: str) -> tuple[bool, JsonScalar]:
         """Return whether a setting is written, and its value; a dotted name may stand below others."""
