@@ -153,7 +153,11 @@ def holds(key: str, condition: Condition, setup: TrainingSetup) -> SettingAnswer
         if not setup.settings and value is not None:
             return SettingAnswer(holds=None, unlikely=_all(_parts(condition, value, setup)) is False)
     if value is None:
-        return SettingAnswer(holds=_of_null(condition) if written else None)
+        return (
+            SettingAnswer(holds=_of_null(condition))
+            if written
+            else SettingAnswer(holds=None, unlikely=bool(condition.present))
+        )
     if value == LEFT_OUT:  # a text that was not kept: it is there, and that is all
         return SettingAnswer(holds=True if _asks_presence(condition) else None)
     return SettingAnswer(holds=_all(_parts(condition, value, setup)), value=value, by_default=by_default)
