@@ -31,7 +31,7 @@ BUDGET: Final = 0.01
 """Probability that a healthy run is ever stopped, over its whole length: a rule may spend its share of it."""
 WARNING_TIMES: Final = 5.0
 """A warning may be false so many times as often as a stop."""
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
 SERIES: Final = (*STOPPING, *WARNING)
 FIRST: Final = 12  # values that tell the first level
 RECENT: Final = 20  # values whose mean is a level that was reached
