@@ -44,6 +44,8 @@ class Bet:
     def take(self, step: int, *, beyond: bool) -> None:
         """Take the next step."""
         self.count += 1
+        if not (beyond or self.score or self.begun):
+            return
         staked = 0.0
         if self.in_a_row == BEGIN_AFTER:
             self.begun += 1
