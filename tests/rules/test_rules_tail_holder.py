@@ -188,6 +188,18 @@ def test_a_few_sequences_of_one_tool_in_the_last_steps_are_no_sure_rise() -> Non
     assert not isinstance(judgement.verdict, Broken)
 
 
+def test_a_tool_that_rises_from_below_the_floor_is_not_said_to_grow_as_text_does() -> None:
+    tools = {
+        "sql": story(rising(0.05, 0.35), text=rising(0.15, 0.25)),
+        "calc": story(STAYS, text=rising(0.15, 0.25), sequences=30),
+    }
+    judgement = judged(
+        "tool_names", tools
+    )  # sevenfold, and text by two thirds: but below 0.5 nats no token is kept by its tool
+    assert judgement.signature.status is Answer.CANNOT_SAY
+    assert not isinstance(judgement.verdict, Broken)
+
+
 @pytest.mark.parametrize(
     ("column", "kind"),
     [

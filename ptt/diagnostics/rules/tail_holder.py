@@ -44,6 +44,7 @@ from ptt.diagnostics.model import (
 from ptt.diagnostics.rules.interface import Limits
 from ptt.diagnostics.rules.tail_conditions import JudgedTail, growth_of_percentiles, judge_tail
 from ptt.diagnostics.statistics.observation_position import FLOOR
+from ptt.diagnostics.statistics.tail_growth import LateRise
 from ptt.diagnostics.wording import pct, sig
 
 EVERYWHERE: Final = "tail-growth-everywhere"
@@ -395,7 +396,10 @@ def judge_values(
         if held is None or not outgrew(held) or not stayed(held.others):
             continue
         tail = judge_tail(part.tails, strict)
-        unmet = False in (tail.conditions["material"], tail.conditions["lasting"]) or _rests_on_floor(part, tail)
+        unmet = False in (tail.conditions["material"], tail.conditions["lasting"])
+        unmet = unmet or _rests_on_floor(part, tail, tail.end)
+        if tail.conditions["localised"] is False and _rests_on_floor(part, tail, tail.rise):
+            tail = replace(tail, conditions={**tail.conditions, "localised": None})  # it grew by a factor nobody knows
         judged = None if unmet or not tail.growth_p < DOUBT_FACTOR * rate else conclude(part.tails, tail, strict)
         if judged is None:
             continue
@@ -423,15 +427,16 @@ def name_holders(verdict: RuleVerdict, holders: Holders) -> RuleVerdict:
     return Broken(findings=tuple(name_holder(finding, holders) for finding in verdict.findings))
 
 
-def _rests_on_floor(part: ValueTails, tail: JudgedTail) -> bool:
-    """Return whether a rise of the last blocks is compared with blocks that are mostly at the floor.
+def _rests_on_floor(part: ValueTails, tail: JudgedTail, rise: LateRise | None) -> bool:
+    """Return whether the blocks that rose are compared with blocks that are mostly at the floor.
 
     Tokens after a tool are recorded only from FLOOR up, so blocks without larger ones are all equal. Against noise that
-    cannot be seen, a single sequence in the last blocks would look like a sure rise.
+    cannot be seen, a single sequence in the last blocks would look like a sure rise; and of a level that cannot be
+    seen, no factor can be held against that of text-only tails.
     """
-    if tail.end is None or part.attribute not in (TOOL, RESULT, OBSERVATION):
+    if rise is None or part.attribute not in (TOOL, RESULT, OBSERVATION):
         return False
-    others = np.delete(tail.post.blocks, list(tail.end.blocks))
+    others = np.delete(tail.post.blocks, list(rise.blocks))
     others = others[np.isfinite(others)]
     return not len(others) or bool((others <= FLOOR).mean() > MAX_FLOOR_SHARE)
 

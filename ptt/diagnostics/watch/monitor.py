@@ -20,7 +20,6 @@ from ptt.diagnostics.watch.watched import (
     STUCK_WARNING,
     SURE,
     WARNING,
-    Limit,
     Past,
     Sure,
     Watched,
@@ -31,7 +30,7 @@ BUDGET: Final = 0.01
 """Probability that a healthy run is ever stopped, over its whole length: a rule may spend its share of it."""
 WARNING_TIMES: Final = 5.0
 """A warning may be false so many times as often as a stop."""
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
 SERIES: Final = (*STOPPING, *WARNING)
 FIRST: Final = 12  # values that tell the first level
 RECENT: Final = 20  # values whose mean is a level that was reached
@@ -44,6 +43,7 @@ REWARD_SERIES: Final = next(number for number, each in enumerate(SERIES) if each
 TEACHER: Final = "kl/teacher"  # distillation has no reward
 
 Kind = Literal["warning", "stop"]
+KINDS: Final[tuple[Kind, ...]] = ("warning", "stop")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +81,7 @@ class Monitor:
         self._first: list[list[float]] = [[] for _ in SERIES]
         self._recent: list[list[float]] = [[] for _ in SERIES]
         self._best = [math.nan] * len(SERIES)
+        self._levels: list[list[float] | None] = [None] * len(SERIES)
         self._held = [[0, 0, 0] for _ in SURE]  # values seen, broken ones in a row, step of the first of these
         self._stuck: list[float] | None = None  # the reward that has not moved, how often, since which step
         self._before: dict[str, list[float]] = {}
@@ -115,37 +116,46 @@ class Monitor:
         value = series.measure(step)
         if value is None or not math.isfinite(value):
             return []
-        first = self._first[number]
-        alarms: list[Alarm] = []
+        first, alarms = self._first[number], list[Alarm]()
         if len(first) < FIRST:
             insort(first, value)
         else:
-            past = self._past(number)
-            limits: dict[Kind, Limit | None] = {"warning": series.warn, "stop": series.stop}
-            for kind, limit in limits.items():
-                level = math.nan if limit is None else limit(series.set_to(self._limits), past)
+            for kind, level in zip(KINDS, self._levels_of(number), strict=True):
+                if math.isnan(level) or (series.unsolved and self._solved()):
+                    continue
                 beyond = value < level if series.falls else value > level
-                if not math.isnan(level) and self._wins(kind, number, step.step, beyond=beyond):
-                    alarms.append(self._alarm(kind, number, step.step, level, past))
+                if self._wins(kind, number, step.step, beyond=beyond):
+                    alarms.append(self._alarm(kind, number, step.step, level))
         self._keep(number, series, value)
         return alarms
 
+    def _levels_of(self, number: int) -> list[float]:
+        """Return the limits of a warning and a stop, NaN for none; they change with the best level alone."""
+        if (levels := self._levels[number]) is None:
+            series, past = SERIES[number], self._past(number)
+            setting = series.set_to(self._limits)
+            levels = [math.nan if limit is None else limit(setting, past) for limit in (series.warn, series.stop)]
+            self._levels[number] = levels
+        return levels
+
     def _wins(self, kind: Kind, number: int, step: int, *, beyond: bool) -> bool:
         """Take a step and tell whether the bet is won for the first time: what was won cannot be lost again."""
-        bet, share = self._bets[number][kind], self._budget * SERIES[number].share
+        bet = self._bets[number][kind]
         bet.take(step, beyond=beyond)
+        if not beyond:
+            return False
+        share = self._budget * SERIES[number].share
         enough = 1 / (share if kind == "stop" else WARNING_TIMES * share)
-        return beyond and bet.capital >= enough and self._is_new(kind, SERIES[number].rule)
+        return bet.capital >= enough and self._is_new(kind, SERIES[number].rule)
 
     def _past(self, number: int) -> Past:
-        first, reward, best = self._first[number], self._recent[REWARD_SERIES], self._best[REWARD_SERIES]
-        lower = FIRST // 4
-        return Past(
-            first=first[lower if SERIES[number].falls else FIRST - 1 - lower],
-            lowest=first[0],
-            best=self._best[number],
-            solved=not best > 0 or median(reward) >= SOLVED,
-        )
+        first, lower = self._first[number], FIRST // 4
+        place = lower if SERIES[number].falls else FIRST - 1 - lower
+        return Past(first=first[place], lowest=first[0], best=self._best[number])
+
+    def _solved(self) -> bool:
+        """Tell whether the reward says that nothing is left to learn; also where nothing is known of a reward."""
+        return not self._best[REWARD_SERIES] > 0 or median(self._recent[REWARD_SERIES]) >= SOLVED
 
     def _keep(self, number: int, series: Watched, value: float) -> None:
         """Keep the latest values and the best mean of them."""
@@ -154,10 +164,12 @@ class Monitor:
         del recent[:-RECENT]
         if series.best is not None and len(recent) == RECENT:
             level = sum(recent) / RECENT
-            self._best[number] = level if math.isnan(best) else series.best(level, best)
+            level = level if math.isnan(best) else series.best(level, best)
+            if level != best:
+                self._best[number], self._levels[number] = level, None
 
-    def _alarm(self, kind: Kind, number: int, step: int, level: float, past: Past) -> Alarm:
-        series, since = SERIES[number], self._bets[number]["warning"].since
+    def _alarm(self, kind: Kind, number: int, step: int, level: float) -> Alarm:
+        series, past, since = SERIES[number], self._past(number), self._bets[number]["warning"].since
         value = median(self._recent[number][-FEW:])
         was = f"{sig(past.first)} at first" if series.best is None else f"{sig(past.best)} at best"
         before = {name: median(values) for name, values in self._before.items() if values}

@@ -31,7 +31,6 @@ class Past:
     first: float
     lowest: float  # of the first values
     best: float  # highest mean of some neighbouring values, or lowest of a loss; NaN before there is one
-    solved: bool  # the mean reward says that nothing is left to learn, or nothing is known of a reward
 
 
 Limit = Callable[[float, Past], float]
@@ -44,7 +43,7 @@ class Watched:
 
     measure: what a step has of it, None for nothing. warn, stop: limits; stop None: never. falls: below is beyond.
     best: max or min where limits need the best level. setting: name of the limit in the rule's settings, and its
-    default. share: of the budget.
+    default. share: of the budget. unsolved: bet on only while the reward says that something is left to learn.
     """
 
     rule: str
@@ -55,6 +54,7 @@ class Watched:
     stop: Limit | None
     share: float
     falls: bool = False
+    unsolved: bool = False
     best: Callable[[float, float], float] | None = None
     setting: tuple[str, float] = ("", math.nan)
 
@@ -83,7 +83,7 @@ def _entropy(step: ObservedStep) -> float | None:
 
 
 def _no_entropy(level: float, past: Past) -> float:
-    return math.nan if past.solved or past.lowest <= 0 else min(level, LEFT * past.first)
+    return math.nan if past.lowest <= 0 else min(level, LEFT * past.first)
 
 
 def _lost(share: float) -> Limit:
@@ -140,6 +140,7 @@ STOPPING: Final = (
         warn=lambda _, past: _no_entropy(entropy_collapse.FAR_LEVEL, past),
         stop=lambda _, past: _no_entropy(entropy_collapse.ENTROPY_FLOOR, past),
         falls=True,
+        unsolved=True,
         share=0.1,
     ),
     Watched(
