@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gate_samples import check_of, gated
+from judged_runs import opened_run
 
 from ptt import api
 from ptt.diagnostics.errors import InputError, SettingsError
@@ -29,16 +30,9 @@ Open = Callable[[str], LoadedRun]
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Open:
+def story() -> Open:
     """Open a sample; each is judged once."""
-    held: dict[str, LoadedRun] = {}
-
-    def opened(name: str) -> LoadedRun:
-        if name not in held:
-            held[name] = api.open_run(SAMPLES / name, out=tmp_path_factory.mktemp(name))
-        return held[name]
-
-    return opened
+    return opened_run
 
 
 def outcome(run: LoadedRun, text: str = "", today: date = TODAY) -> Outcome:

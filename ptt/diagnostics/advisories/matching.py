@@ -33,8 +33,10 @@ def match_run(
     """Return the advisories that concern a run, strongest first; without a run, those of its setup alone."""
     found = []
     for advisory in database.advisories:
+        if not _is_ours(advisory, setup):
+            continue
         answer = answer_of(advisory, setup)
-        if answer.holds is False or answer.ours is None:  # no signature could change that
+        if answer.holds is False:  # no signature could change that
             continue
         shown = NO_RUN if record is None or lookup is None else shown_by(advisory.signature, record, lookup)
         match = _match(advisory, answer, shown, database.sources.get(advisory.id, ""))
@@ -54,8 +56,7 @@ def match_run(
 def answer_of(advisory: Advisory, setup: TrainingSetup) -> SetupAnswer:
     """Hold an advisory against a setup alone."""
     ranges = {package.name: in_range(package, setup) for package in advisory.affected.packages}
-    framework = advisory.affected.framework
-    ours = True if framework is None else setup.is_of(framework)
+    framework, ours = advisory.affected.framework, _is_ours(advisory, setup)
     own_defaults = not setup.in_part and (framework is None or framework == setup.framework)
     settings = {
         key: _without_default(holds(key, condition, setup), own_defaults)
@@ -78,6 +79,11 @@ def answer_of(advisory: Advisory, setup: TrainingSetup) -> SetupAnswer:
         ranges=ranges,
         unsure=tuple(unsure),
     )
+
+
+def _is_ours(advisory: Advisory, setup: TrainingSetup) -> bool | None:
+    framework = advisory.affected.framework
+    return True if framework is None else setup.is_of(framework)
 
 
 def _without_default(answer: SettingAnswer, own: bool) -> SettingAnswer:

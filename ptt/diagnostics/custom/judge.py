@@ -72,7 +72,7 @@ class Lookup:
         series = evidence.metrics.get(name) or evidence.other.get(name)
         if series is None and named is not None and named.raw_name == name:
             return named
-        if series is None and "priority" in self._metrics.columns:
+        if series is None and "priority" in self._metrics.columns and (self._metrics.height or self._wide.parts):
             series = training_series(self._metrics, self._wide, {name: name}).get(name)
             series = series or named or read_evaluation(self._metrics, name)
         return series or named or self._missing(name)
