@@ -17,6 +17,7 @@ from ptt.diagnostics.model import Healthy, RuleVerdict
 from ptt.diagnostics.rules import RULES
 from ptt.diagnostics.rules.interface import Rule
 
+GC_ALLOCATIONS = 20_000  # between two collections: what tests make and drop is small
 CASES = ("Broken", "Healthy", "NotJudged")
 ANSWERS: dict[str, set[str]] = defaultdict(set)
 """The types of verdict that each rule gave in this process, and in the workers that have ended."""
@@ -38,6 +39,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     shared_folder()
     Rule.run = counting  # type: ignore[assignment, method-assign]
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of garbage collection, which would go through thousands of tests at every turn."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_ALLOCATIONS)
 
 
 @pytest.hookimpl(optionalhook=True)

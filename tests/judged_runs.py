@@ -21,6 +21,7 @@ RUNS = {
 }
 STORIES = sorted(name for name, path in RUNS.items() if path.is_dir())
 
+REPORTS = "ptt-report"
 SHARED = "PTT_TESTS_SHARED"
 
 
@@ -29,6 +30,12 @@ def shared_folder() -> Path:
     if SHARED not in os.environ:
         os.environ[SHARED] = tempfile.mkdtemp(prefix="ptt-tests-")
     return Path(os.environ[SHARED])
+
+
+def share_stores(folder: Path) -> None:
+    """Have commands that are called in a folder find there what those of other tests have judged."""
+    (shared_folder() / REPORTS).mkdir(exist_ok=True)
+    (folder / REPORTS).symlink_to(shared_folder() / REPORTS)
 
 
 @cache

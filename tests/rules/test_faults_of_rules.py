@@ -7,7 +7,9 @@ samples, evaluations or ranks, the run is written and diagnosed.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -87,9 +89,20 @@ def curves(run: Made) -> Evidence:
     return replace(evidence_of(metrics=metrics), algorithm=detect_algorithm({}, metrics, logged=list(named(run))))
 
 
-def diagnosed(run: Made, rule: str, folder: Path) -> RuleVerdict:
-    """Return a rule's verdict on a run as `ptt diagnose` reads it."""
-    found: Diagnosis = api.diagnose(write(run, folder))
+def diagnosed(run: Made, folder: Path) -> Diagnosis:
+    """Judge a run as `ptt diagnose` reads it."""
+    return api.diagnose(write(run, folder))
+
+
+@cache
+def healthy_diagnosis(algorithm: str, dialects: tuple[str, ...]) -> Diagnosis:
+    """Judge the healthy run that faults of this kind are put into."""
+    with TemporaryDirectory() as folder:
+        return diagnosed(healthy(algorithm, 1, dialects=dialects), Path(folder))
+
+
+def verdict_in(found: Diagnosis, rule: str) -> RuleVerdict:
+    """Return a rule's verdict."""
     findings = tuple(finding for finding in found.findings if finding.id == rule)
     if findings:
         return Broken(findings=findings)
@@ -126,10 +139,9 @@ def alarms(verdict: RuleVerdict) -> list[str]:
 def test_a_rule_tells_a_run_with_its_fault_from_one_without(fault: Fault, tmp_path: Path) -> None:
     broken, sound, few = on_curves(fault, 1)
     if isinstance(broken, NotJudged):  # it asks for more than curves
-        harmed = {seed: runs_of(fault, seed)[1] for seed in SEEDS}
-        verdicts = [diagnosed(run, fault.name, tmp_path / str(seed)) for seed, run in harmed.items()]
-        assert any(names_it(verdict, fault) for verdict in verdicts), verdicts
-        assert alarms(diagnosed(runs_of(fault, 1)[0], fault.name, tmp_path / "healthy")) == []
+        harmed = ((runs_of(fault, seed)[1], tmp_path / str(seed)) for seed in SEEDS)
+        assert any(names_it(verdict_in(diagnosed(run, folder), fault.name), fault) for run, folder in harmed)
+        assert alarms(verdict_in(healthy_diagnosis(fault.algorithms[0], fault.dialects), fault.name)) == []
     else:
         assert names_it(broken, fault), broken
         assert any(isinstance(verdict, Healthy) for verdict in sound), sound
