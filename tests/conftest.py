@@ -10,6 +10,7 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from judged_runs import shared_folder
 
 from ptt.diagnostics.evidence import Evidence
@@ -22,6 +23,8 @@ CASES = ("Broken", "Healthy", "NotJudged")
 ANSWERS: dict[str, set[str]] = defaultdict(set)
 """The types of verdict that each rule gave in this process, and in the workers that have ended."""
 run_rule = Rule.run
+settings.register_profile("ptt", max_examples=40)  # a draw of each session; `--hypothesis-profile default` draws more
+settings.load_profile("ptt")
 
 
 def counting(rule: Rule, evidence: Evidence) -> RuleVerdict:
