@@ -55,20 +55,29 @@ class Lookup:
         self._wide = wide or WideMetrics(Path())
         self._metrics = tables.get("metrics", pl.DataFrame())
         self._tokens = tables.get("step_stats", pl.DataFrame())
-        self._found: dict[str, Series | str] = {}
+        self._found: dict[str, Series | None] = {}
 
     def series(self, name: str) -> Series | str:
         """Return the series of this name, or why there is none."""
+        if self._misleads(name):
+            return f"{name} means the chosen reward, or the margin, in preference training with Microsoft's toolkit"
+        return self.found(name) or self._missing(name)
+
+    def found(self, name: str) -> Series | None:
+        """Return the series of this name, if there is one."""
         if name not in self._found:
-            self._found[name] = self._series(name)
+            self._found[name] = self._read(name)
         return self._found[name]
 
-    def _series(self, name: str) -> Series | str:
+    def _misleads(self, name: str) -> bool:
+        return name in MISLEADING and self._evidence.algorithm.family is Family.PREFERENCE
+
+    def _read(self, name: str) -> Series | None:
         if name.startswith(TOKENS):
-            return self._of_tokens(name) or self._missing(name)
+            return self._of_tokens(name)
         evidence = self._evidence
-        if name in MISLEADING and evidence.algorithm.family is Family.PREFERENCE:
-            return f"{name} means the chosen reward, or the margin, in preference training with Microsoft's toolkit"
+        if self._misleads(name):
+            return None
         named = evidence.metrics.get(canonical(name) or "")
         series = evidence.metrics.get(name) or evidence.other.get(name)
         if series is None and named is not None and named.raw_name == name:
@@ -76,7 +85,7 @@ class Lookup:
         if series is None and not self._found_by.isdisjoint((name, bare_name(name))):
             series = training_series(self._metrics, self._wide, {name: name}).get(name)
             series = series or named or read_evaluation(self._metrics, name)
-        return series or named or self._missing(name)
+        return series or named
 
     def _of_tokens(self, name: str) -> Series | None:
         pair, slice_, statistic = name.removeprefix(TOKENS).split(":")
