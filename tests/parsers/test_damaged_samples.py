@@ -13,9 +13,9 @@ from samples_carriers import LINES, RECORD_LINES
 pytestmark = pytest.mark.slow
 
 EVERY = bool(os.environ.get("PTT_EVERY_BYTE"))  # set by `make test-bytes`: every file at every byte
-EVERY_BYTE = 200  # bytes of a file that is always cut everywhere
-ENDS = 60
-BETWEEN = 80
+EVERY_BYTE = 150  # bytes of a file that is always cut everywhere
+ENDS = 40
+BETWEEN = 50
 
 
 @pytest.fixture(scope="module")
