@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import sys
 import warnings
@@ -39,9 +40,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-rule", action="store_true", help="fail if a rule lacks one of its three cases")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     shared_folder()
     Rule.run = counting  # type: ignore[assignment, method-assign]
+    controls = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if sys.dont_write_bytecode and not controls:  # else each command that a test starts would compile the package anew
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(shared_folder() / "bytecode")
 
 
 def pytest_collection_finish() -> None:
