@@ -43,7 +43,7 @@ Array = npt.NDArray[np.float64]
 Scale = Callable[[float], float]
 """From how far the run is (0 to 1) to a standard deviation of r, in nats."""
 
-repeatable = settings(derandomize=True, deadline=None, max_examples=60, database=None)
+repeatable = settings(derandomize=True, deadline=None, max_examples=30, database=None)
 POLICY_REF: Pair = PAIRS[0]
 SCHEMA: dict[str, Any] = {
     "seq": pl.UInt32,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -55,16 +56,19 @@ COLLAPSE = Made(name="collapse", post=(6.2, 7.0, 7.0), gone_after=180, reward=(0
 SCALARS = Made(name="scalars_only", no_tails=True, status=Status.CANNOT_SAY)
 
 
+@cache
 def two_arms() -> Comparison:
     """Give a baseline and an arm whose tails are suppressed."""
     return made(BASELINE, KL)
 
 
+@cache
 def missing_tails() -> Comparison:
     """Give arms of which one loses its post-tool tokens and one has no tokens at all."""
     return made(BASELINE, KL, COLLAPSE, SCALARS)
 
 
+@cache
 def ten_arms() -> Comparison:
     """Give a sweep: tails from the baseline's down to a tenth, one arm worse, one gone, one without tails."""
     sweep = [
@@ -84,6 +88,7 @@ def ten_arms() -> Comparison:
     return made(BASELINE, *sweep, worse, COLLAPSE, SCALARS)
 
 
+@cache
 def hostile() -> Comparison:
     """Give arms whose names and settings attack pages and terminals."""
     arms = [
@@ -93,6 +98,7 @@ def hostile() -> Comparison:
     return made(*arms, headline=f"{HOSTILE[0]} against {HOSTILE[2]}")
 
 
+@cache
 def nothing() -> Comparison:
     """Give two arms that cannot be compared in anything."""
     return made(SCALARS, Made(name="other", no_tails=True), bare=True)

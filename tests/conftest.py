@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import sys
 import warnings
@@ -10,6 +11,7 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from judged_runs import shared_folder
 
 from ptt.diagnostics.evidence import Evidence
@@ -17,10 +19,13 @@ from ptt.diagnostics.model import Healthy, RuleVerdict
 from ptt.diagnostics.rules import RULES
 from ptt.diagnostics.rules.interface import Rule
 
+GC_ALLOCATIONS = 20_000  # between two collections: what tests make and drop is small
 CASES = ("Broken", "Healthy", "NotJudged")
 ANSWERS: dict[str, set[str]] = defaultdict(set)
 """The types of verdict that each rule gave in this process, and in the workers that have ended."""
 run_rule = Rule.run
+settings.register_profile("ptt", max_examples=40)  # a draw of each session; `--hypothesis-profile default` draws more
+settings.load_profile("ptt")
 
 
 def counting(rule: Rule, evidence: Evidence) -> RuleVerdict:
@@ -35,9 +40,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-rule", action="store_true", help="fail if a rule lacks one of its three cases")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     shared_folder()
     Rule.run = counting  # type: ignore[assignment, method-assign]
+    controls = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if sys.dont_write_bytecode and not controls:  # else each command that a test starts would compile the package anew
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(shared_folder() / "bytecode")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of garbage collection, which would go through thousands of tests at every turn."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_ALLOCATIONS)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -10,6 +10,8 @@ from pathlib import Path
 from filelock import FileLock
 
 from ptt import api
+from ptt.diagnostics.compare.comparison import Comparison
+from ptt.diagnostics.store.diagnosis import LoadedRun
 
 ROOT = Path(__file__).parents[1]
 RUNS = {
@@ -17,8 +19,9 @@ RUNS = {
     for path in (*sorted((ROOT / "sample_logs").iterdir()), *sorted((ROOT / "tests/fixtures/runs").glob("*.tar.zst")))
     if path.is_dir() or path.suffix == ".zst"
 }
+STORIES = sorted(name for name, path in RUNS.items() if path.is_dir())
 
-
+REPORTS = "ptt-report"
 SHARED = "PTT_TESTS_SHARED"
 
 
@@ -29,14 +32,33 @@ def shared_folder() -> Path:
     return Path(os.environ[SHARED])
 
 
+def share_stores(folder: Path) -> None:
+    """Have commands that are called in a folder find there what those of other tests have judged."""
+    (shared_folder() / REPORTS).mkdir(exist_ok=True)
+    (folder / REPORTS).symlink_to(shared_folder() / REPORTS)
+
+
 @cache
-def judged_run(name: str) -> api.Diagnosis:
+def opened_run(name: str) -> LoadedRun:
     """Return one run as it was judged: the first worker that asks judges it, the others read what that one kept."""
     folder = shared_folder()
     with FileLock(folder / f"{name}.lock"):
-        diagnosis = api.open_run(RUNS[name], out=folder / name).diagnosis
+        return api.open_run(RUNS[name], out=folder / name)
+
+
+def judged_run(name: str) -> api.Diagnosis:
+    """Return its diagnosis."""
+    diagnosis = opened_run(name).diagnosis
     assert isinstance(diagnosis, api.Diagnosis)
     return diagnosis
+
+
+@cache
+def compared_runs(*names: str) -> Comparison:
+    """Return a comparison of some of them."""
+    for name in names:
+        opened_run(name)
+    return api.compare([RUNS[name] for name in names], out=shared_folder())
 
 
 @cache

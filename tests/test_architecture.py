@@ -133,9 +133,14 @@ def room_of(dotted: str) -> str:
 
 
 @cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports_of(path: Path) -> set[str]:
     imported: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             imported |= {alias.name for alias in node.names if alias.name.split(".")[0] == "ptt"}
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "ptt":
@@ -157,7 +162,7 @@ def modules() -> list[tuple[str, Path]]:
     paths = [
         (".".join(path.relative_to(ROOT.parent).with_suffix("").parts), path) for path in sorted(ROOT.rglob("*.py"))
     ]
-    return [(dotted, path) for dotted, path in paths if len(ast.parse(path.read_text(encoding="utf-8")).body) > 1]
+    return [(dotted, path) for dotted, path in paths if len(parsed(path).body) > 1]
 
 
 def test_every_import_is_an_edge_of_the_table() -> None:
@@ -226,7 +231,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def test_nothing_in_the_package_is_without_a_caller_in_it() -> None:
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
+    trees = {path: parsed(path) for path in sorted(ROOT.rglob("*.py"))}
     used = Counter(word for tree in trees.values() for word in words_used(tree))
     for ending in ("*.j2", "*.toml", "*.css"):
         for path in ROOT.rglob(ending):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from made_runs import rows_of, write_state
 from processes import LINUX, exit_code, started, until_spawned
 from typer.testing import CliRunner, Result
 
@@ -52,7 +53,8 @@ def test_diagnose_writes_report_findings_and_store_and_prints_the_verdict(tmp_pa
 
 
 def test_json_goes_to_standard_output_alone(invoke: Callable[..., Result], tmp_path: Path) -> None:
-    done = invoke("diagnose", HEALTHY, "--json", "--out", tmp_path / "o")
+    run = write_state(tmp_path / "run", rows_of(0))
+    done = invoke("diagnose", run, "--json", "--out", tmp_path / "o")
     assert done.stdout == (tmp_path / "o" / "findings.json").read_text(encoding="utf-8")
 
 

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 from arviz_stats.base import array_stats
-
-import ptt
-
-SAMPLES = Path(__file__).parents[1] / "sample_logs"
-STORIES = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir())
-
-
-@cache
-def diagnosis(story: str) -> ptt.Diagnosis:
-    return ptt.diagnose(SAMPLES / story)
+from judged_runs import RUNS, STORIES, judged_run
 
 
 @cache
 def late(story: str) -> pl.DataFrame:
     """One row a model token of the late third: path, row, step, r and whether an observation came before."""
-    ends = diagnosis(story).tables["ecdf"].filter(pl.col("window") == "late")
+    ends = judged_run(story).tables["ecdf"].filter(pl.col("window") == "late")
     first, last = ends["step_first"][0], ends["step_last"][0]
     rows = []
-    for path in sorted((SAMPLES / story / "tokens").glob("*.parquet")):
+    for path in sorted((RUNS[story] / "tokens").glob("*.parquet")):
         for number, row in enumerate(pl.read_parquet(path).iter_rows(named=True)):
             if not first <= row["step"] <= last:
                 continue
@@ -48,7 +38,7 @@ def late(story: str) -> pl.DataFrame:
 @pytest.mark.slow
 @pytest.mark.parametrize("story", STORIES)
 def test_shares_sum_to_one(story: str) -> None:
-    table = diagnosis(story).tables["attribution"].filter(pl.col("by") != "top sequences")
+    table = judged_run(story).tables["attribution"].filter(pl.col("by") != "top sequences")
     sums = table.group_by("by").agg(pl.col("tail_share", "token_share").sum())
     assert {"slice", "observations", "tools", "group"} <= set(sums["by"])
     for column in ("tail_share", "token_share"):
@@ -57,7 +47,7 @@ def test_shares_sum_to_one(story: str) -> None:
 
 @pytest.mark.parametrize("story", STORIES)
 def test_tail_tokens_are_those_of_the_files(story: str) -> None:
-    tables, tokens = diagnosis(story).tables, late(story)
+    tables, tokens = judged_run(story).tables, late(story)
     limit = tables["attribution"]["limit"][0]
     tail = tokens.filter(pl.col("r").abs() >= limit)
     slices = tables["attribution"].filter(pl.col("by") == "slice")
@@ -73,7 +63,7 @@ def test_tail_tokens_are_those_of_the_files(story: str) -> None:
 @pytest.mark.parametrize("story", STORIES)
 def test_the_split_adds_up_and_equals_plain_moments(story: str) -> None:
     tokens = late(story)
-    for row in diagnosis(story).tables["exposure"].iter_rows(named=True):
+    for row in judged_run(story).tables["exposure"].iter_rows(named=True):
         parts = row["exposure"] + row["text"] + row["tool"]
         scale = max(row["total_early"], row["total_late"])
         assert parts == pytest.approx(row["total_late"] - row["total_early"], rel=1e-12, abs=1e-12 * scale)
@@ -85,7 +75,7 @@ def test_the_split_adds_up_and_equals_plain_moments(story: str) -> None:
 
 @pytest.mark.parametrize("story", STORIES)
 def test_k_hat_of_late_tokens_is_that_of_the_files(story: str) -> None:
-    heavy = diagnosis(story).tables["heaviness"].filter((pl.col("window") == "late") & (pl.col("level") == "token"))
+    heavy = judged_run(story).tables["heaviness"].filter((pl.col("window") == "late") & (pl.col("level") == "token"))
     r = late(story)["r"].to_numpy()
     assert heavy.height >= 4
     for row in heavy.filter(pl.col("slice") == "all").iter_rows(named=True):
@@ -95,7 +85,7 @@ def test_k_hat_of_late_tokens_is_that_of_the_files(story: str) -> None:
 
 
 def test_weights_grown_heavy_after_tools_are_not_called_trustworthy() -> None:
-    heavy = diagnosis("tool_tail_growth").tables["heaviness"]
+    heavy = judged_run("tool_tail_growth").tables["heaviness"]
     wanted = (pl.col("slice") == "post_tool") & (pl.col("level") == "token") & (pl.col("weights") == "policy/ref")
     (row,) = heavy.filter((pl.col("window") == "late") & wanted).to_dicts()
     assert row["k_hat"] > row["threshold"]
@@ -103,7 +93,7 @@ def test_weights_grown_heavy_after_tools_are_not_called_trustworthy() -> None:
 
 @pytest.mark.parametrize("story", STORIES)
 def test_guards_agree_with_the_files(story: str) -> None:
-    table = diagnosis(story).tables["counterfactual"].filter(pl.col("window") == "late")
+    table = judged_run(story).tables["counterfactual"].filter(pl.col("window") == "late")
     for name, after in (("text_only", False), ("post_tool", True)):
         rho = np.exp(late(story).filter(pl.col("after") == after)["r"].to_numpy())
         row = table.filter((pl.col("slice") == name) & (pl.col("guard") == "tis-2")).to_dicts()
@@ -115,7 +105,7 @@ def test_guards_agree_with_the_files(story: str) -> None:
 
 
 def test_after_tools_lies_nearly_all_of_the_growing_tail() -> None:
-    tables = diagnosis("tool_tail_growth").tables
+    tables = judged_run("tool_tail_growth").tables
     post = tables["attribution"].filter((pl.col("by") == "slice") & (pl.col("value") == "post_tool"))
     assert post["tail_share"][0] > 0.95
     assert post["lift"][0] > 2.5
@@ -125,7 +115,7 @@ def test_after_tools_lies_nearly_all_of_the_growing_tail() -> None:
 
 
 def test_staleness_is_empty_and_the_notes_say_why() -> None:
-    tables = diagnosis("healthy").tables
+    tables = judged_run("healthy").tables
     assert tables["staleness"].is_empty()
     assert ("staleness", "no policy version is recorded") in tables["details_notes"].rows()
 
@@ -135,7 +125,7 @@ LONG = ("tool_tail_growth", "kl_penalised")  # those whose late tail begins at h
 
 @pytest.mark.parametrize("story", LONG)
 def test_places_are_those_of_the_files(story: str) -> None:
-    tables, tokens = diagnosis(story).tables, late(story)
+    tables, tokens = judged_run(story).tables, late(story)
     table = tables["attribution"]
     tail = tokens.filter(pl.col("r").abs() >= table["limit"][0])
     for by, column in (("turn", "turn"), ("distance", "distance")):
@@ -159,13 +149,13 @@ def test_places_are_those_of_the_files(story: str) -> None:
 
 
 def test_a_tail_of_small_differences_is_not_placed_and_the_notes_say_so() -> None:
-    tables = diagnosis("healthy").tables
+    tables = judged_run("healthy").tables
     assert tables["attribution"]["limit"][0] < 0.5
     assert tables["attribution"].filter(pl.col("by").is_in(["distance", "turn"])).is_empty()
     assert "below 0.5 nats" in dict(tables["details_notes"].rows())["attribution"]
 
 
 def test_samples_that_nothing_ties_to_sequences_say_what_to_record() -> None:
-    tables = diagnosis("tool_tail_growth").tables
+    tables = judged_run("tool_tail_growth").tables
     assert tables["attribution"].filter(pl.col("by") == "tool result").is_empty()
     assert "sample_id" in dict(tables["details_notes"].rows())["attribution"]

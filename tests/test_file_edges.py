@@ -169,16 +169,26 @@ def test_rows_that_cannot_be_stored_cost_themselves(run: Path, monkeypatch: pyte
     assert source(found, "metrics.jsonl").rows_ok == 80
 
 
-@pytest.mark.parametrize("value", [1.7e308, -1.7e308, 1e101, 5e-324, 1e-320, -1e-200])
-@pytest.mark.parametrize("metric", ["loss", "kl", "grad_norm", "entropy", "reward", "lr", "step_time"])
-def test_a_value_beyond_any_arithmetic_counts_as_infinite_or_zero(tmp_path: Path, metric: str, value: float) -> None:
-    rows = [row | {metric: value if row["step"] in (7, 30) else 0.5 + 0.01 * row["step"] % 0.1} for row in ROWS]
+LOGGED = ("loss", "kl", "grad_norm", "entropy", "reward", "lr", "step_time")
+BEYOND = (1.7e308, -1.7e308, 1e101, 5e-324, 1e-320, -1e-200)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "value"), [*((LOGGED, value) for value in BEYOND), *(((metric,), 1.7e308) for metric in LOGGED)]
+)
+def test_a_value_beyond_any_arithmetic_counts_as_infinite_or_zero(
+    tmp_path: Path, metrics: tuple[str, ...], value: float
+) -> None:
+    rows = [
+        row | dict.fromkeys(metrics, value if row["step"] in (7, 30) else 0.5 + 0.01 * row["step"] % 0.1)
+        for row in ROWS
+    ]
     lines(tmp_path / "run" / "metrics.jsonl", rows)
     found = ptt.diagnose(tmp_path / "run")
     assert found.crashes == ()
     assert render_page(found).faults == ()
     note = source(found, "metrics.jsonl").note or ""
-    assert ("2 values beyond ±1e+100 read as infinite." in note) == (abs(value) > 1)
+    assert (f"{2 * len(metrics)} values beyond ±1e+100 read as infinite." in note) == (abs(value) > 1)
 
 
 def test_files_whose_columns_polars_does_not_know_are_lost(tokens: Path) -> None:

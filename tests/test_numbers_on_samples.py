@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-
-import ptt
-
-SAMPLES = Path(__file__).parents[1] / "sample_logs"
-STORIES = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir())
+from judged_runs import RUNS, STORIES, judged_run
 
 
 @cache
-def diagnosis(story: str) -> ptt.Diagnosis:
-    return ptt.diagnose(SAMPLES / story)
-
-
 def tokens_by_step(story: str) -> dict[tuple[int, bool], np.ndarray]:
     """Log-ratios of model tokens by (step, after an observation), sequence by sequence in plain Python."""
     found: dict[tuple[int, bool], list[float]] = {}
-    for path in sorted((SAMPLES / story / "tokens").glob("*.parquet")):
+    for path in sorted((RUNS[story] / "tokens").glob("*.parquet")):
         for row in pl.read_parquet(path).iter_rows(named=True):
             mask = row["model_mask"]
             after, gap = False, 0
@@ -41,7 +32,7 @@ def tokens_by_step(story: str) -> dict[tuple[int, bool], np.ndarray]:
 @pytest.mark.parametrize("story", STORIES)
 def test_percentiles_and_sums_of_every_step_agree_with_numpy(story: str) -> None:
     expected = tokens_by_step(story)
-    table = diagnosis(story).tables["step_stats"]
+    table = judged_run(story).tables["step_stats"]
     seen = set()
     for row in table.iter_rows(named=True):
         key = (row["step"], row["slice"] == "post_tool")
@@ -70,7 +61,7 @@ def test_the_logged_kl_is_the_k3_of_the_recorded_tokens() -> None:
     At the first of a generation's two optimiser steps only (the odd ones); at the second TRL weights k3
     by the ratio.
     """
-    found = diagnosis("tool_tail_growth")
+    found = judged_run("tool_tail_growth")
     stats = found.tables["step_stats"]
     mean = stats.group_by("step").agg(((pl.col("k3") * pl.col("n")).sum() / pl.col("n").sum()).alias("k3"))
     logged = found.tables["aggregates"].filter(pl.col("name") == "kl/ref").select("step", "value")
@@ -82,7 +73,7 @@ def test_the_logged_kl_is_the_k3_of_the_recorded_tokens() -> None:
 @pytest.mark.parametrize("story", STORIES)
 def test_windowed_cdfs_are_exact_at_their_edges(story: str) -> None:
     expected = tokens_by_step(story)
-    for group in diagnosis(story).tables["ecdf"].partition_by("slice", "window"):
+    for group in judged_run(story).tables["ecdf"].partition_by("slice", "window"):
         first, last, post = group["step_first"][0], group["step_last"][0], group["slice"][0] == "post_tool"
         pieces = [np.abs(r) for (step, after), r in expected.items() if after == post and first <= step <= last]
         values = np.sort(np.concatenate(pieces))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from ptt.cli.app import app
 from ptt.cli.exits import Exit
@@ -101,9 +102,8 @@ def test_settings_and_rules_of_a_page_are_valid(block: Block, tmp_path: Path) ->
         return
     if "rule" in document:
         (tmp_path / "own.toml").write_text(block.text, encoding="utf-8")
-        command = [sys.executable, "-m", "ptt", "rules", "--check", str(tmp_path / "own.toml")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == Exit.JUDGED, done.stdout + done.stderr
+        done = CliRunner().invoke(app, ["rules", "--check", str(tmp_path / "own.toml")])
+        assert done.exit_code == Exit.JUDGED, done.output
         return
     assert document.keys() <= SETTINGS
     if "gate" in document and "..." not in block.text:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judged_runs import STORIES, judged_run
 
 import ptt
 from benchmarks import sample_agents
 from ptt import api
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
-STORIES = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir())
 
 
 def expected(story: str) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def state(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("story", STORIES)
 def test_the_story_reads_as_expected(story: str) -> None:
-    found = ptt.diagnose(SAMPLES / story)
+    found = judged_run(story)
     want = expected(story)
     assert found.crashes == ()
     assert found.verdict.status == want["status"]
@@ -56,7 +56,7 @@ def test_the_story_reads_as_expected(story: str) -> None:
 
 
 def test_tails_grow_fivefold_by_thirds_and_tenfold_by_sixths_where_text_only_does_not() -> None:
-    growth = ptt.diagnose(SAMPLES / "tool_tail_growth").tables["growth"].sort("part")
+    growth = judged_run("tool_tail_growth").tables["growth"].sort("part")
 
     def ratio(slice_: str, parts: int) -> float:
         rows = growth.filter((growth["slice"] == slice_) & (growth["parts"] == parts))["p95"].to_list()
@@ -69,8 +69,8 @@ def test_tails_grow_fivefold_by_thirds_and_tenfold_by_sixths_where_text_only_doe
 
 
 def test_a_kl_penalty_suppresses_the_growth() -> None:
-    free = ptt.diagnose(SAMPLES / "tool_tail_growth").signature.growth["post_tool"].p95
-    held = ptt.diagnose(SAMPLES / "kl_penalised").signature.growth["post_tool"].p95
+    free = judged_run("tool_tail_growth").signature.growth["post_tool"].p95
+    held = judged_run("kl_penalised").signature.growth["post_tool"].p95
     assert free is not None
     assert held is not None
     assert free > 2.5 * held
@@ -94,7 +94,7 @@ def test_the_same_run_gives_the_same_bytes_and_is_left_as_it_was(story: str, tmp
 def test_figures_have_the_same_bytes_each_time(tmp_path: Path) -> None:
     from ptt.reports.figures.drawing import write_figures
 
-    found = ptt.diagnose(SAMPLES / "tool_tail_growth")
+    found = judged_run("tool_tail_growth")
     first = write_figures(found, tmp_path / "a")
     second = write_figures(found, tmp_path / "b")
     assert [path.name for path in first] == [path.name for path in second]

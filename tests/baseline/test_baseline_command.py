@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from judged_runs import share_stores
 from typer.testing import CliRunner
 
 from ptt.cli.app import app
@@ -20,6 +21,7 @@ GOLDEN = Path(__file__).parent / "golden"
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    share_stores(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
 
 

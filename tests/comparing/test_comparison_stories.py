@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from judged_runs import compared_runs, shared_folder
 
 from ptt import api
 from ptt.diagnostics.compare.comparison import Comparison, late_words, tail_of
@@ -18,14 +19,14 @@ SAMPLES = ROOT / "sample_logs"
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kept() -> Path:
     """Where runs are kept, so that each is judged once."""
-    return tmp_path_factory.mktemp("kept")
+    return shared_folder()
 
 
 @pytest.fixture(scope="module")
-def suppressed(kept: Path) -> Comparison:
-    return api.compare([SAMPLES / "tool_tail_growth", SAMPLES / "kl_penalised"], out=kept)
+def suppressed() -> Comparison:
+    return compared_runs("tool_tail_growth", "kl_penalised")
 
 
 def row(table: pl.DataFrame, **where: object) -> dict[str, object]:
@@ -118,8 +119,8 @@ def test_windows_are_the_percentiles_of_the_tokens_in_them(suppressed: Compariso
     assert float(np.quantile(held, 0.95)) == pytest.approx(float(str(late["value"])), rel=0.004)
 
 
-def test_tools_that_vanish_are_no_improvement(kept: Path) -> None:
-    found = api.compare([SAMPLES / "tool_tail_growth", SAMPLES / "collapse"], out=kept)
+def test_tools_that_vanish_are_no_improvement() -> None:
+    found = compared_runs("tool_tail_growth", "collapse")
     late = row(found.tables["differences"], axis="steps", slice="post_tool", q="p95", window="late")
     assert late["ratio"] is None
     (said,) = [item for item in found.not_compared if "late post-tool tails of collapse" in item.what]

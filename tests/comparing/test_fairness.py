@@ -12,6 +12,7 @@ import comparisons
 import numpy as np
 import polars as pl
 import pytest
+from judged_runs import compared_runs, shared_folder
 from typer.testing import CliRunner
 
 from ptt import api
@@ -31,18 +32,18 @@ Values = Callable[[np.random.Generator, int], float]
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kept")
+def kept() -> Path:
+    return shared_folder()
 
 
 @pytest.fixture(scope="module")
-def pair_alone(kept: Path) -> Comparison:
-    return api.compare([SAMPLES / "tool_tail_growth", SAMPLES / "kl_penalised"], out=kept)
+def pair_alone() -> Comparison:
+    return compared_runs("tool_tail_growth", "kl_penalised")
 
 
 @pytest.fixture(scope="module")
-def with_third(kept: Path) -> Comparison:
-    return api.compare([SAMPLES / name for name in ("tool_tail_growth", "kl_penalised", "collapse")], out=kept)
+def with_third() -> Comparison:
+    return compared_runs("tool_tail_growth", "kl_penalised", "collapse")
 
 
 def run(folder: Path, steps: range, *, seed: int = 0, more: dict[str, Values] | None = None) -> Path:
@@ -203,7 +204,7 @@ def test_another_reward_function_is_always_a_caution(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_and_its_copy_are_identical_and_nothing_else_is_said(tmp_path: Path, kept: Path) -> None:
-    api.compare([SAMPLES / "tool_tail_growth", SAMPLES / "kl_penalised"], out=kept)
+    compared_runs("tool_tail_growth", "kl_penalised")
     found = api.compare([SAMPLES / "tool_tail_growth", kept / "tool_tail_growth" / "store"])
     assert "are identical to the last digit in all that both log" in found.headline
     assert not any("lower" in line or "higher" in line for line in (found.headline, *found.sentences))

@@ -12,9 +12,9 @@ import cmarkgfm
 import comparisons
 import polars as pl
 import pytest
+from judged_runs import compared_runs
 from rich.console import Console
 
-from ptt import api
 from ptt.diagnostics.compare.comparison import Comparison
 from ptt.reports.compare.texts import MAX_FIGURES, TABLES, compare_json, compare_markdown, print_comparison
 
@@ -25,9 +25,8 @@ IN_GOLDEN = ("headline", "sentences", "baseline", "pair", "arms", "matched", "no
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    samples = ROOT / "sample_logs"
-    return api.compare([samples / "tool_tail_growth", samples / "kl_penalised"], out=tmp_path_factory.mktemp("kept"))
+def real() -> Comparison:
+    return compared_runs("tool_tail_growth", "kl_penalised")
 
 
 @pytest.fixture(scope="module")

@@ -57,20 +57,20 @@ def _scrubbed(*messages: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("secret", PROVIDERS, ids=lambda secret: secret.kind)
-def test_a_key_is_masked_wherever_it_stands_in_a_conversation(secret: Any) -> None:
-    line = secret.line
-    call = {"type": "function", "function": {"name": "run", "arguments": {"env": {"K": [line]}, "n": 3}}}
-    raw = {"type": "function", "function": {"name": "run", "arguments": json.dumps({"code": line})}}
-    messages: list[dict[str, Any]] = [
-        {"role": "user", "content": f"say\t{line}\n"},
-        {"role": "assistant", "content": f'a\n"{line}"', "tool_calls": [call, raw]},
-        {"role": "tool", "content": json.dumps([line])},
-    ]
-    found = _scrubbed(*messages)
-    assert not any(part in json.dumps(found) for part in secret.hidden)
-    assert found[1]["tool_calls"][0]["function"]["arguments"]["n"] == 3
-    assert found[0]["content"].startswith("say\t")
+def test_a_key_is_masked_wherever_it_stands_in_a_conversation() -> None:
+    for secret in PROVIDERS:
+        line = secret.line
+        call = {"type": "function", "function": {"name": "run", "arguments": {"env": {"K": [line]}, "n": 3}}}
+        raw = {"type": "function", "function": {"name": "run", "arguments": json.dumps({"code": line})}}
+        messages: list[dict[str, Any]] = [
+            {"role": "user", "content": f"say\t{line}\n"},
+            {"role": "assistant", "content": f'a\n"{line}"', "tool_calls": [call, raw]},
+            {"role": "tool", "content": json.dumps([line])},
+        ]
+        found = _scrubbed(*messages)
+        assert not any(part in json.dumps(found) for part in secret.hidden), secret.kind
+        assert found[1]["tool_calls"][0]["function"]["arguments"]["n"] == 3, secret.kind
+        assert found[0]["content"].startswith("say\t"), secret.kind
 
 
 @pytest.mark.parametrize("secret", OTHERS, ids=lambda secret: secret.kind)

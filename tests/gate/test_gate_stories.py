@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gate_samples import check_of, gated
+from judged_runs import opened_run, shared_folder
 
 from ptt import api
 from ptt.diagnostics.errors import InputError, SettingsError
@@ -29,16 +29,9 @@ Open = Callable[[str], LoadedRun]
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Open:
+def story() -> Open:
     """Open a sample; each is judged once."""
-    held: dict[str, LoadedRun] = {}
-
-    def opened(name: str) -> LoadedRun:
-        if name not in held:
-            held[name] = api.open_run(SAMPLES / name, out=tmp_path_factory.mktemp(name))
-        return held[name]
-
-    return opened
+    return opened_run
 
 
 def outcome(run: LoadedRun, text: str = "", today: date = TODAY) -> Outcome:
@@ -165,12 +158,11 @@ def test_bounds_on_real_runs(story: Open, name: str, metric: str, rest: str, wan
     assert check_of(run, "bound:b").outcome is wanted
 
 
-def test_a_store_and_the_run_give_the_same_answer(story: Open, tmp_path: Path) -> None:
+def test_a_store_and_the_run_give_the_same_answer(story: Open) -> None:
     text = bound("kl/ref", "max = 0.3") + '[[gate.bound]]\nname = "c"\nmetric = "ess.post_tool"\nmin = 0.001\n'
-    api.open_run(SAMPLES / "healthy", out=tmp_path)
-    again: GatedRun = gated(api.open_run(tmp_path, out=tmp_path / "other"), text)
-    assert again.checks == gated(story("healthy"), text).checks
-    shutil.rmtree(tmp_path)
+    wanted = gated(story("healthy"), text).checks
+    again: GatedRun = gated(api.open_run(shared_folder() / "healthy", out="never"), text)
+    assert again.checks == wanted
 
 
 def baseline_file(tmp_path: Path, *runs: LoadedRun) -> Path:

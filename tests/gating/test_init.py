@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from judged_runs import share_stores
 from typer.testing import CliRunner, Result
 
 from ptt.cli.app import app
@@ -22,6 +23,7 @@ Invoke = Callable[..., Result]
 @pytest.fixture
 def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     monkeypatch.chdir(tmp_path)
+    share_stores(tmp_path)
     return lambda *args: CliRunner().invoke(app, [*map(str, args)])
 
 

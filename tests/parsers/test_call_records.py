@@ -536,7 +536,7 @@ def test_a_run_with_one_log_probability_is_told_which_other_it_takes_and_how(tmp
     (asked,) = [item for item in diagnosis.not_judged if item.id == "tool-tail-growth"]
     assert asked.missing == ("policy_logp", "old_logp")
     assert "record policy_logp, old_logp beside rollout_logp" in (asked.enable or "")
-    result = CliRunner().invoke(app, ["diagnose", str(run), "--out", str(tmp_path / "cli")])
+    result = CliRunner().invoke(app, ["diagnose", str(run), "--out", str(tmp_path / "out")])
     assert result.exit_code == 0  # its samples could be judged
     assert "policy_logp or old_logp" in " ".join(result.stdout.split())
 

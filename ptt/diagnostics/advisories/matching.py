@@ -39,8 +39,10 @@ def match_run(
         setup = replace(setup, logged=frozenset(name for name, series in found_as.items() if _is_named(series, name)))
     found = []
     for advisory in database.advisories:
+        if not _is_ours(advisory, setup):
+            continue
         answer = answer_of(advisory, setup)
-        if answer.holds is False or answer.ours is None:  # no signature could change that
+        if answer.holds is False:  # no signature could change that
             continue
         shown = NO_RUN if record is None or lookup is None else shown_by(advisory.signature, record, lookup)
         match = _match(advisory, answer, shown, database.sources.get(advisory.id, ""))
@@ -65,8 +67,7 @@ def _is_named(series: Series | str, name: str) -> bool:
 def answer_of(advisory: Advisory, setup: TrainingSetup) -> SetupAnswer:
     """Hold an advisory against a setup alone."""
     ranges = {package.name: in_range(package, setup) for package in advisory.affected.packages}
-    framework = advisory.affected.framework
-    ours = True if framework is None else setup.is_of(framework)
+    framework, ours = advisory.affected.framework, _is_ours(advisory, setup)
     own_defaults = not setup.in_part and (framework is None or framework == setup.framework)
     settings = {
         key: _without_default(holds(key, condition, setup), own_defaults)
@@ -89,6 +90,11 @@ def answer_of(advisory: Advisory, setup: TrainingSetup) -> SetupAnswer:
         ranges=ranges,
         unsure=tuple(unsure),
     )
+
+
+def _is_ours(advisory: Advisory, setup: TrainingSetup) -> bool | None:
+    framework = advisory.affected.framework
+    return True if framework is None else setup.is_of(framework)
 
 
 def _without_default(answer: SettingAnswer, own: bool) -> SettingAnswer:

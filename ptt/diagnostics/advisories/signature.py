@@ -28,10 +28,10 @@ Tri = bool | None
 
 
 class Lookup(Protocol):
-    """The series of a run by any of their names; a text says why there is none."""
+    """The series of a run by any of their names."""
 
-    def series(self, name: str) -> Series | str:
-        """Return the series of this name, or why there is none."""
+    def found(self, name: str) -> Series | None:
+        """Return the series of this name, if there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,28 +87,26 @@ def _any(answers: list[Tri]) -> Tri:
 
 def _unlogged(metric: MetricCondition, lookup: Lookup) -> Iterator[str]:
     for name in (metric.name, metric.other):
-        if name is not None and isinstance(_series(name, lookup), str):
+        if name is not None and _series(name, lookup) is None:
             yield name
 
 
-def _series(name: str, lookup: Lookup) -> Series | str:
+def _series(name: str, lookup: Lookup) -> Series | None:
     """Return a series by its name, also where only a console has it."""
-    found = lookup.series(name)
-    printed = lookup.series(f"{CONSOLE}{name}") if isinstance(found, str) else found
-    return found if isinstance(printed, str) else printed
+    return lookup.found(name) or lookup.found(f"{CONSOLE}{name}")
 
 
 def _shape(metric: MetricCondition, lookup: Lookup) -> Tri:
     """Say whether a metric has a shape; None where it is not logged, or too short to say."""
     found = _series(metric.name, lookup)
-    series = None if isinstance(found, str) or not np.isfinite(found.values).any() else found
+    series = None if found is None or not np.isfinite(found.values).any() else found
     if metric.is_ in PRESENCE:
         return (series is not None) is (metric.is_ == "present")
     if series is None:
         return None
     if metric.other is not None:
         other = _series(metric.other, lookup)
-        return None if isinstance(other, str) else _of_two(metric.is_, series, other)
+        return None if other is None else _of_two(metric.is_, series, other)
     values = series.finite()[1]
     if metric.value is not None:
         median = float(np.median(values))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +36,7 @@ from ptt.diagnostics.custom.terms import (
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family, kin
 from ptt.diagnostics.evidence.series import Series, read_evaluation, training_metric_names, training_series
-from ptt.diagnostics.metrics.aliases import canonical
+from ptt.diagnostics.metrics.aliases import bare_name, canonical
 from ptt.diagnostics.model import Broken, Finding, Healthy, JsonScalar, NotJudged, RuleVerdict, Steps
 from ptt.diagnostics.parsers.microsoft_metrics import MISLEADING
 from ptt.diagnostics.schema import Flag
@@ -54,28 +55,37 @@ class Lookup:
         self._wide = wide or WideMetrics(Path())
         self._metrics = tables.get("metrics", pl.DataFrame())
         self._tokens = tables.get("step_stats", pl.DataFrame())
-        self._found: dict[str, Series | str] = {}
+        self._found: dict[str, Series | None] = {}
 
     def series(self, name: str) -> Series | str:
         """Return the series of this name, or why there is none."""
+        if self._misleads(name):
+            return f"{name} means the chosen reward, or the margin, in preference training with Microsoft's toolkit"
+        return self.found(name) or self._missing(name)
+
+    def found(self, name: str) -> Series | None:
+        """Return the series of this name, if there is one."""
         if name not in self._found:
-            self._found[name] = self._series(name)
+            self._found[name] = self._read(name)
         return self._found[name]
 
-    def _series(self, name: str) -> Series | str:
+    def _misleads(self, name: str) -> bool:
+        return name in MISLEADING and self._evidence.algorithm.family is Family.PREFERENCE
+
+    def _read(self, name: str) -> Series | None:
         if name.startswith(TOKENS):
-            return self._of_tokens(name) or self._missing(name)
+            return self._of_tokens(name)
         evidence = self._evidence
-        if name in MISLEADING and evidence.algorithm.family is Family.PREFERENCE:
-            return f"{name} means the chosen reward, or the margin, in preference training with Microsoft's toolkit"
+        if self._misleads(name):
+            return None
         named = evidence.metrics.get(canonical(name) or "")
         series = evidence.metrics.get(name) or evidence.other.get(name)
         if series is None and named is not None and named.raw_name == name:
             return named
-        if series is None and "priority" in self._metrics.columns:
+        if series is None and not self._found_by.isdisjoint((name, bare_name(name))):
             series = training_series(self._metrics, self._wide, {name: name}).get(name)
             series = series or named or read_evaluation(self._metrics, name)
-        return series or named or self._missing(name)
+        return series or named
 
     def _of_tokens(self, name: str) -> Series | None:
         pair, slice_, statistic = name.removeprefix(TOKENS).split(":")
@@ -98,7 +108,7 @@ class Lookup:
         else:
             canonical_name = canonical(name)
             other = f", nor under any other name of {canonical_name}" if canonical_name not in (None, name) else ""
-            said, known = f"nothing is logged as {name}{other}", self._names()
+            said, known = f"nothing is logged as {name}{other}", self._names
         near = closest(name, known)
         return said + (f"; closest here: {', '.join(near)}" if near else "")
 
@@ -109,12 +119,20 @@ class Lookup:
         pairs = self._tokens.select("pair", "slice").unique().iter_rows()
         return {f"{TOKENS}{pair}:{slice_}:{statistic}" for pair, slice_ in pairs}
 
+    @cached_property
     def _names(self) -> set[str]:
         names = set(self._evidence.metrics) | set(self._evidence.other)
         if "name_raw" in self._metrics.columns:
             names |= set(self._metrics["name_raw"].drop_nulls().unique())
             names |= set(training_metric_names(self._metrics, self._wide))
         return names
+
+    @cached_property
+    def _found_by(self) -> set[str]:
+        """The names that rows may be found by: without a reporter's prefix, and canonical; reading them takes time."""
+        if "priority" not in self._metrics.columns:
+            return set()
+        return {*map(bare_name, self._names), *self._metrics["name"].drop_nulls().unique()}
 
 
 NATS: Final = frozenset({"p50", "p95", "p99", "p999", "mean_r", "mean_abs_r", "k1", "k2", "k3"})

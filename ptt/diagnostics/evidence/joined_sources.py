@@ -241,6 +241,8 @@ def _overlaps(metrics: pl.DataFrame, wide: WideMetrics) -> Iterator[pl.DataFrame
     stepped = pl.col("step").is_not_null() & pl.col("rank").is_null()
     rows = only_rows(metrics, stepped & ~pl.col("source").str.contains(RANK_PATH))
     wide = wide.only(lambda source: re.search(RANK_PATH, source) is None)
+    if len({*rows["source"].unique(), *(part.source for part in wide.parts)}) < 2:  # nothing to compare
+        return
     keys = _keys(rows, wide)
     of_wide: dict[str, list[str]] = {}
     for raw in wide.spellings()["name_raw"].unique(maintain_order=True):

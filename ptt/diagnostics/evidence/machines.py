@@ -121,6 +121,10 @@ def gather_machines(
     `wide`: metrics too many for rows; only those about machines, times and memory are read. `offsets`: the UTC offsets,
     in minutes, that each file's timestamps name; None among them if some name none.
     """
+    sources = pl.concat([metrics["source"].unique(), pl.Series([part.source for part in wide.parts], dtype=pl.String)])
+    in_path = pl.DataFrame({"source": sources}).select(RANK_OF_SOURCE.is_not_null().any()).item()
+    if ranks.is_empty() and metrics["rank"].is_null().all() and not in_path:
+        return None
     notes: dict[str, str] = {}
     machine = _machine_rows(ranks, metrics, wide, offsets or {}, notes)
     rows = pl.concat([_metric_rows(metrics), _wide_rows(wide), machine])

@@ -263,6 +263,8 @@ def read_series(metrics: pl.DataFrame, wide: WideMetrics, *, split: str = "train
     a resumed run logs its steps again.
     """
     rows = _named_rows(metrics, split)
+    if rows.is_empty() and not wide.parts:
+        return {}
     spellings, ends = join_spellings(rows, wide), ends_by_spelling(rows, wide)
     chosen = {raw for raws in spellings.values() for raw in raws}
     rows = only_rows(rows, pl.col("name_raw").is_in(sorted(chosen)))
@@ -365,6 +367,8 @@ def training_series(metrics: pl.DataFrame, wide: WideMetrics, names: Mapping[str
 
     A spelling also covers those that differ only by a reporter's prefix, unless they have a name themselves.
     """
+    if not names:
+        return {}
     rows = _unranked(metrics, "train")
     columns = wide.spellings()["name_raw"].unique()
     bare = {bare_name(raw): name for raw, name in names.items()}
