@@ -35,7 +35,7 @@ def match_run(
 ) -> AdvisoryReport:
     """Return the advisories that concern a run, strongest first; without a run, those of its setup alone."""
     if lookup is not None and setup.framework is not None:
-        found_as = {name: lookup.series(name) for name in METRICS_OF_RELEASES.get(setup.framework, ())}
+        found_as = {name: lookup.found(name) for name in METRICS_OF_RELEASES.get(setup.framework, ())}
         setup = replace(setup, logged=frozenset(name for name, series in found_as.items() if _is_named(series, name)))
     found = []
     for advisory in database.advisories:
@@ -59,9 +59,9 @@ def match_run(
     )
 
 
-def _is_named(series: Series | str, name: str) -> bool:
+def _is_named(series: Series | None, name: str) -> bool:
     """Return whether a series is logged under this very name: a lookup finds it under any."""
-    return isinstance(series, Series) and series.raw_name.removeprefix(TRAINING) == name
+    return series is not None and series.raw_name.removeprefix(TRAINING) == name
 
 
 def answer_of(advisory: Advisory, setup: TrainingSetup) -> SetupAnswer:
