@@ -284,14 +284,14 @@ class _EarlyFills:
     def __init__(self, rows: int) -> None:
         """`rows`: the run's sequences."""
         self.sure: dict[str, Fills] = {}
-        self._next = FIRST_LOOK * rows
+        self._rows, self._next = rows, FIRST_LOOK * rows
         self._found: dict[str, Fills] = {}
         self._samples: list[pl.DataFrame] = []
 
     def see(self, samples: pl.DataFrame, end: int) -> bool:
         """Take the samples of the next piece, which ends before sequence `end`; return whether that was enough."""
         self._samples.append(samples)
-        if end >= self._next:
+        if self._next <= end < self._rows:
             before, self._found = self._found, find_fills(sampled_tokens(pl.concat(self._samples), LOGP_COLUMNS))
             self.sure = self._found if self._found == before else {}
             self._next = LOOK_AGAIN * end
