@@ -6,6 +6,8 @@ long. So a thread listens as well, and ends what has not ended by itself in time
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -25,6 +27,9 @@ DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG in Linux' <sys/prctl.h>
 PARENT: Final = "PTT_ENDS_WITH"
 """A variable that a process of ours is started with: the number of the process that it ends with. `ptt/__init__.py`
 looks for it, since a process hears of its function only after it has imported all that this needs."""
+
+OBJECTS_PER_COLLECTION: Final = 50_000
+"""Python looks for cycles of garbage after 700 new objects, hundreds of times while a thousand modules are imported."""
 
 _folders: set[Path] = set()
 
@@ -57,6 +62,12 @@ def _remove(folder: Path) -> None:
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def collect_seldom() -> None:
+    """Look for cycles of garbage seldom, and not at the end, when Python would go through all objects thrice."""
+    gc.set_threshold(OBJECTS_PER_COLLECTION)
+    atexit.register(gc.freeze)
 
 
 def until_stopped(run: Callable[[], None]) -> None:

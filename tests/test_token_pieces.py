@@ -175,17 +175,40 @@ def test_processes_give_the_same_bytes(tmp_path: Path) -> None:
     same(tables_of_run(tmp_path, manifest, tmp_path / "b", run_pieces=partial(fold_in_processes, jobs=2)), wanted)
 
 
+def filled(value: float) -> pl.Expr:
+    ninth = pl.when(pl.int_range(pl.len()) % 9 == 0).then(value).otherwise(pl.element())
+    return pl.col("policy_logp").list.eval(ninth)
+
+
 def test_a_run_with_fill_values_keeps_the_pieces_of_both_looks(tmp_path: Path) -> None:
-    frame = made(sequences=60)
-    padded = pl.col("policy_logp").list.eval(
-        pl.when(pl.int_range(pl.len()) % 9 == 0).then(-100.0).otherwise(pl.element())
-    )
-    manifest = write_files(tmp_path, [(frame.with_columns(padded), 1000, "recorder")])
+    manifest = write_files(tmp_path, [(made(sequences=60).with_columns(filled(-100.0)), 1000, "recorder")])
     first = tables_of_run(tmp_path, manifest, tmp_path / "store", keep=True)
     assert not first.anomalies.is_empty()
     kept = {path.name: path.stat().st_ino for path in (tmp_path / "store" / PIECES).iterdir()}
     same(tables_of_run(tmp_path, manifest, tmp_path / "store", keep=True), first)
     assert {path.name: path.stat().st_ino for path in (tmp_path / "store" / PIECES).iterdir()} == kept
+
+
+@pytest.mark.parametrize(("late", "most"), [(-100.0, 1.6), (-999.0, 2.6)])
+def test_fill_values_that_show_early_save_a_pass_and_decide_nothing(
+    late: float, most: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same throughout are known before the first pass ends; others later cost a pass more, and no byte differs."""
+    folded = []
+
+    def counted(pieces: Sequence[Piece], _: object) -> Generator[tuple[int, PartialTables | None]]:
+        for number, piece in enumerate(pieces):
+            folded.append(piece)
+            yield number, fold_or_none(piece)
+
+    frame = made(sequences=60)
+    parts = [frame[:150].with_columns(filled(-100.0)), frame[150:].with_columns(filled(late))]
+    manifest = write_files(tmp_path, [(pl.concat(parts), 1000, "recorder")])
+    found = tables_of_run(tmp_path, manifest, tmp_path / "a", run_pieces=counted)
+    passes = len(folded) / len({piece.number for piece in folded})
+    assert most - 0.5 < passes < most
+    monkeypatch.setattr(local, "FIRST_LOOK", 2)  # after its end: never
+    same(tables_of_run(tmp_path, manifest, tmp_path / "b", run_pieces=counted), found)
 
 
 def test_steps_of_another_source_are_left_out_of_every_piece(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from ptt.cli.options import (
 )
 from ptt.cli.streams import finish, forgive, give_back_at_once
 from ptt.diagnostics.errors import GIVE_A_RUN, no_such_path
-from ptt.stopping import until_stopped
+from ptt.stopping import collect_seldom, until_stopped
 from ptt.version import __version__
 
 app = typer.Typer(
@@ -291,6 +291,7 @@ def baseline_diff(options: BaselineDiffOptions) -> int:
 def main() -> None:
     """Run the command line."""
     forgive()  # first: what is opened before takes the descriptor of a closed stream, and is printed to
+    collect_seldom()
     until_stopped(_run)
 
 

@@ -25,6 +25,7 @@ from ptt.diagnostics.store.archives import is_archive, run_name
 from ptt.diagnostics.store.folders import NOTE, hash_location, noted_run
 from ptt.processes import ends_with_us, leave_signals_to_the_parent, set_for_children, uninterrupted, without_main
 from ptt.reports.text.sanitize import safe
+from ptt.stopping import collect_seldom
 from ptt.version import __version__
 
 if TYPE_CHECKING:
@@ -200,6 +201,7 @@ class Artist:
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
         with uninterrupted(), set_for_children(ends_with_us()), without_main():  # which imports more than drawing needs
+            pool.submit(collect_seldom)
             for module in ("ptt.reports.figures.drawing", "ptt.reports.run.drawn"):
                 pool.submit(import_module, module)  # starts the process
 

@@ -38,7 +38,7 @@ from ptt.diagnostics.schema import FIGURE, LOGPS
 from ptt.diagnostics.statistics.arrays import BoolArray
 from ptt.diagnostics.statistics.bins import WIDTH
 from ptt.diagnostics.statistics.cells import LOGP_COLUMNS, cell_width
-from ptt.diagnostics.statistics.fill_values import find_fills, sampled_tokens
+from ptt.diagnostics.statistics.fill_values import Fills, find_fills, sampled_tokens
 from ptt.diagnostics.statistics.logprob_pairs import Pair, available_pairs
 from ptt.diagnostics.statistics.merge_tree import GROUP, Merger, merge_group
 from ptt.diagnostics.statistics.partial_tables import (
@@ -67,6 +67,8 @@ from ptt.diagnostics.store.scan import (
 )
 from ptt.diagnostics.wording import sig
 
+FIRST_LOOK = 1 / 8  # of a run's sequences: after so many its samples are first searched for fill values
+LOOK_AGAIN = 1.25  # times as many
 SAMPLED_TOKENS = 150_000  # of sequences kept whole: most tokens are nearly certain and say nothing
 APART_FROM = 1 << 26  # tokens: fewer are folded before other processes have begun
 LONE_UNITS = np.uint64(1 << 32)  # sequences without a prompt group have numbers below this, as CRC-32s have
@@ -273,6 +275,29 @@ class _Unit:
     group: Group | None = None
 
 
+class _EarlyFills:
+    """Finds fill values before a run is folded to its end: what two searches in a row find is folded without at once.
+
+    Only the whole run decides; a first part that says something else costs another pass.
+    """
+
+    def __init__(self, rows: int) -> None:
+        """`rows`: the run's sequences."""
+        self.sure: dict[str, Fills] = {}
+        self._rows, self._next = rows, FIRST_LOOK * rows
+        self._found: dict[str, Fills] = {}
+        self._samples: list[pl.DataFrame] = []
+
+    def see(self, samples: pl.DataFrame, end: int) -> bool:
+        """Take the samples of the next piece, which ends before sequence `end`; return whether that was enough."""
+        self._samples.append(samples)
+        if self._next <= end < self._rows:
+            before, self._found = self._found, find_fills(sampled_tokens(pl.concat(self._samples), LOGP_COLUMNS))
+            self.sure = self._found if self._found == before else {}
+            self._next = LOOK_AGAIN * end
+        return bool(self.sure)
+
+
 class Folding:
     """Folds a run piece by piece, and goes on where a file turned out to be damaged and the run is without it now.
 
@@ -312,16 +337,22 @@ class Folding:
             doubles=_doubles(scan),
         )
         kept = kept_sequences(*_units(scan, scalars)) if scan.rows > SINGLE_SEQUENCES else None
-        tables = self._added_up(scan, plan, kept)
-        fills = find_fills(sampled_tokens(tables.samples, LOGP_COLUMNS))
-        if fills:
-            tables = self._added_up(scan, replace(plan, fills=fills), kept)
+        early = _EarlyFills(scan.rows)
+        tables = self._added_up(scan, plan, kept, early)
+        fills = early.sure or find_fills(sampled_tokens(tables.samples, LOGP_COLUMNS))
+        while fills != plan.fills:
+            plan = replace(plan, fills=fills)
+            tables = self._added_up(scan, plan, kept)
+            fills = find_fills(sampled_tokens(tables.samples, LOGP_COLUMNS))
         if self._kept_pieces is not None:
             with suppress(OSError):  # what stays there of the run before takes room, and nothing else
                 self._kept_pieces.leave_only(self._used)
         return tables
 
-    def _added_up(self, scan: SequenceScan, plan: PassPlan, kept: BoolArray | None) -> TokenTables:
+    def _added_up(
+        self, scan: SequenceScan, plan: PassPlan, kept: BoolArray | None, early: _EarlyFills | None = None
+    ) -> TokenTables:
+        """Fold the run, or only its first pieces if `early` is sure by then what its fill values are."""
         if not scan.divisible:
             self._sum, self._done = None, 0
             merger, frame = Merger(), needed(scan.frame, scan.columns, plan)
@@ -335,12 +366,15 @@ class Folding:
         taken = self._sum.pieces
         self._done = pieces[taken].first if taken < len(pieces) else scan.rows
         units = self._units(pieces[taken:], names[taken:])
-        for pieces_of_it, tables in self._summed(scan, units, self._count(scan)):
-            self._sum.add(pieces_of_it, tables)
+        with closing(self._summed(scan, units, self._count(scan))) as summed:
+            for pieces_of_it, tables in summed:
+                self._sum.add(pieces_of_it, tables)
+                if early is not None and early.see(tables.samples, pieces_of_it[-1].end):
+                    break
         for unit in self._units(pieces, names):
             self._used |= {unit.name} if unit.found else set(unit.names)
-        summed, self._sum = self._sum, None  # which lets go of its parts
-        return summed.tables()
+        whole, self._sum = self._sum, None  # which lets go of its parts
+        return whole.tables()
 
     def _units(self, pieces: Sequence[Piece], names: Sequence[str]) -> list[_Unit]:
         """Divide neighbouring pieces into whole groups and single pieces.
@@ -372,7 +406,7 @@ class Folding:
 
     def _summed(
         self, scan: SequenceScan, units: Sequence[_Unit], on_rows: Callable[[int], None]
-    ) -> Iterator[tuple[tuple[Piece, ...], PartialTables]]:
+    ) -> Generator[tuple[tuple[Piece, ...], PartialTables]]:
         """Yield the tables of pieces and of groups in their order: those that are kept, and the others folded."""
         with closing(self._folded(scan, [unit for unit in units if not unit.found], on_rows)) as folded:
             waiting: Summand | None = None

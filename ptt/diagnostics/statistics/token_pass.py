@@ -180,8 +180,7 @@ def _aggregate_pair(batch: Batch, pair: Pair, number: int, context: FoldContext)
 def _differences(batch: Batch, pair: Pair, fills: Mapping[str, Fills], out: FloatArray) -> Iterator[Records]:
     """Write r of all model tokens, NaN where one side is no logprob, and yield the records of these."""
     names = pair.columns
-    thirds = {third for name in names if name in fills for third in fills[name].confirm} & batch.logps.keys()
-    sides = {name: batch.logps[name][batch.is_model] for name in (*names, *sorted(thirds.difference(names)))}
+    sides = {name: batch.logps[name][batch.is_model] for name in (batch.logps if fills else names)}
     with np.errstate(invalid="ignore"):  # inf - inf gives NaN, which is counted as such
         np.subtract(sides[pair.numerator], sides[pair.denominator], out=out, dtype=np.float64)
     count = np.diff(batch.stretch[::2])
@@ -190,11 +189,8 @@ def _differences(batch: Batch, pair: Pair, fills: Mapping[str, Fills], out: Floa
     if placeholders is not None:
         yield "anomalies", placeholder_records(placeholders, batch.seq, batch.step, LOGP_COLUMNS)
         out[placeholders.unusable] = np.nan
-    if fills:
-        sampled = {name: values[batch.is_model] for name, values in batch.logps.items()}
-        unsampled = unsampled_tokens(sampled, fills)
-        if unsampled is not None:
-            out[unsampled] = np.nan
+    if len(sides) > len(names) and (unsampled := unsampled_tokens(sides, fills)) is not None:
+        out[unsampled] = np.nan
 
 
 def _cell_records(folded: TokenSums, steps: IntArray, number: int) -> Columns:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Final
@@ -114,7 +115,7 @@ class SequenceScan:
     divisible: bool = True  # into ranges of sequences that need no other rows
     first_tokens_per_row: float | None = None  # from the first files only, so that it stays the same when the run grows
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """How many sequences there are, sound or not."""
         return sum(file.rows for file in self.files)
