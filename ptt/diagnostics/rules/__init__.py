@@ -142,6 +142,7 @@ from ptt.diagnostics.rules.systems import (
     memory_imbalance,
     out_of_memory,
     run_cut_short,
+    run_stalled,
     slow_steps,
     stragglers,
     throughput_drop,
@@ -308,6 +309,7 @@ SYSTEMS_RULES: tuple[Rule, ...] = (
     memory_growth.RULE,
     out_of_memory.RULE,
     run_cut_short.RULE,
+    run_stalled.RULE,
 )
 POST_TRAINING_RULES: tuple[Rule, ...] = (
     at_chance.RULE,

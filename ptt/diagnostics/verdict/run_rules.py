@@ -241,6 +241,7 @@ AT_ONE_STEP: Final = frozenset(
     {
         "out-of-memory",
         "run-cut-short",
+        "run-stalled",
         "gradient-spikes",
         "eval-spikes",
         "judge-spikes",
