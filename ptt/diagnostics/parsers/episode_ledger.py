@@ -2,7 +2,9 @@
 
 What is left where texts are not saved: rLLM's workflow episodes (`termination_reason`, `is_correct`, `trajectories`
 with a reward each; rllm-org/rllm, rllm/types.py), NeMo-Gym's rollouts without request (`_ng_task_index`,
-`failure_reason`, `mask_sample`; NVIDIA-NeMo/Gym, nemo_gym/rollout_collection.py), and home-made rows of the same names.
+`failure_reason`, `mask_sample`; NVIDIA-NeMo/Gym, nemo_gym/rollout_collection.py), slime's and miles' samples (`status`,
+`rollout_id`, `weight_versions`; THUDM/slime, slime/utils/types.py), and home-made rows of the same names. A step that
+the rows do not name may be that of the file's name.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from typing import Any, Final
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.record_files import holds, records, splits
 from ptt.diagnostics.parsers.io.record_labels import REWARDS, labels_of, split_of, step_of
+from ptt.diagnostics.parsers.io.token_dumps import step_named
 from ptt.diagnostics.parsers.io.trajectories import Samples, read_samples
 from ptt.diagnostics.parsers.io.values import (
     as_error,
     as_flag,
+    as_int64,
     as_label,
     as_name,
     as_number,
@@ -35,6 +39,8 @@ ERRORS: Final = ("failure_reason", "error_type", "exception_type", "error", "fai
 MASKS: Final = ("mask_sample", "masked", "is_masked")
 TURNS: Final = ("num_steps", "num_turns", "n_turns")
 CALLS: Final = ("num_tool_calls", "n_tool_calls", "total_tool_calls")
+STEPS: Final = ("step", "rollout_id")
+DEFAULT: Final = "default"  # SGLang's weight version before the first update
 TEXTS: Final = frozenset(
     {"messages", "conversations", "conversation", "prompt", "completion", "responses_create_params", "trajectory",
      "history", "steps", "traces", "nodes", "output", "text"}
@@ -45,32 +51,35 @@ NO_EPISODE: Final = "row(s) skipped: no episode with a step and an end."
 
 def recognises(file: RunFile) -> bool:
     """Recognise rows with a step, a reward and an ending, and without texts."""
-    return holds(file, _is_row)
+    named = step_named(file.path) is not None
+    return holds(file, lambda found: _is_row(found, named=named))
 
 
-def _is_row(found: Any) -> bool:
+def _is_row(found: Any, *, named: bool) -> bool:
     if not isinstance(found, dict) or found.keys() & TEXTS or not found.keys() & {*ENDINGS, *MASKS}:
         return False
     rewarded = bool(found.keys() & {*REWARDS, "is_correct"})
     return (
         rewarded
-        and _step(found) is not None
+        and (named or _step(found) is not None)
         and not any("steps" in part for part in dicts_in(found.get("trajectories")))
     )
 
 
 def _step(row: dict[str, Any]) -> int | None:
     step = step_of(row)
-    return as_step(row.get("step")) if step is None else step
+    return next((count for key in STEPS if (count := as_step(row.get(key))) is not None), None) if step is None else step
 
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield one trajectory an episode."""
-    yield from read_samples(Samples(file, PARSER.name), records(file, _is_row), _add, NO_EPISODE)
+    step = step_named(file.path)
+    rows = records(file, lambda found: _is_row(found, named=step is not None))
+    yield from read_samples(Samples(file, PARSER.name), rows, lambda row, samples: _add(row, samples, step), NO_EPISODE)
 
 
-def _add(row: dict[str, Any], samples: Samples) -> bool:
-    if not _is_row(row):
+def _add(row: dict[str, Any], samples: Samples, named_step: int | None) -> bool:
+    if not _is_row(row, named=named_step is not None):
         return False
     labels = labels_of(row)
     named = labels.columns
@@ -79,6 +88,7 @@ def _add(row: dict[str, Any], samples: Samples) -> bool:
     attempt = as_label(row.get("_ng_rollout_index"))
     identity = named["sample_id"] or (None if attempt is None or task is None else f"{task}/{attempt}")
     step = _step(row)
+    step = named_step if step is None else step
     samples.put(
         samples.new_id(digest([PARSER.name, step, env, identity])),
         {
@@ -94,7 +104,9 @@ def _add(row: dict[str, Any], samples: Samples) -> bool:
             "n_tool_calls": _count(row, CALLS),
             "error_type": next((name for key in ERRORS if (name := as_error(row.get(key)))), None),
             "masked": next((flag for key in MASKS if (flag := as_flag(row.get(key))) is not None), None),
-            "tokens_out": named["tokens_out"] or _tokens(row),
+            "tokens_out": _tokens(row) if named["tokens_out"] is None else named["tokens_out"],
+            "stop_reason": named["stop_reason"] or as_label(row.get("status")),
+            "policy_version": _version(row),
         },
     )
     return True
@@ -116,6 +128,13 @@ def _reward(row: dict[str, Any], own: float | None) -> float | None:
 
 def _count(row: dict[str, Any], names: tuple[str, ...]) -> int | None:
     return next((count for name in names if (count := as_step(row.get(name))) is not None), None)
+
+
+def _version(row: dict[str, Any]) -> int | None:
+    """Return the oldest version that sampled the episode; an engine that got no weights yet calls its own `default`."""
+    told = row.get("weight_versions", row.get("weight_version"))
+    versions = [0 if one == DEFAULT else as_int64(one) for one in (told if isinstance(told, list) else [told])]
+    return min((one for one in versions if one is not None), default=None)
 
 
 def _tokens(row: dict[str, Any]) -> int | None:

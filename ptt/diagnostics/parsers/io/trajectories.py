@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from ptt.diagnostics.parsers.io.answer_texts import claims_success, last_words, measure_answer, success_of
+from ptt.diagnostics.parsers.io.answer_texts import claims_success, is_right, last_words, measure_answer, success_of
 from ptt.diagnostics.parsers.io.conversations import conversation_row
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Piece, Rows, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import line_objects
@@ -101,7 +101,8 @@ class Sample:
     `identity`: what distinguishes this sample from all others of the run, wherever its file is. `prompt`: what attempts
     at the same prompt share: messages, a text, or the name of the task. `asked`: the messages or the text of the prompt
     that `completion` does not begin with, for exports. `tools`: definitions of the tools offered, as the file has them.
-    `columns`: further columns of the table of trajectories.
+    `columns`: further columns of the table of trajectories. `expected` is compared with what the last answer marks as
+    its result.
     """
 
     step: int | None
@@ -116,6 +117,7 @@ class Sample:
     asked: Any = None
     tools: Sequence[dict[str, Any]] = ()
     columns: Mapping[str, Any] = field(default_factory=dict)
+    expected: Any = None  # the right answer, where the file names one
 
 
 @dataclass
@@ -154,6 +156,9 @@ class Samples:
             **({"tools_offered": tool_names(sample.tools)} if sample.tools else {}),
             **sample.columns,
         }
+        said = next((turn[ANSWER] for turn in turns if ANSWER in turn), None)
+        if sample.expected is not None and said is not None:
+            columns["answer_right"] = is_right(said, sample.expected)
         name = self.new_id(digest([self.parser, *sample.identity]))
         self.put(name, columns, turns=turns, calls=calls if known else None, rewards=scores_of(sample.components))
         self.keep_conversation(name, messages, asked, sample.tools)
