@@ -24,6 +24,7 @@ from ptt.diagnostics.evidence.recorded_batches import Copies, RecordedBatches
 from ptt.diagnostics.evidence.reference import KlWitness, Reference
 from ptt.diagnostics.evidence.rewards import Rewards
 from ptt.diagnostics.evidence.sample_counters import SampleCounters
+from ptt.diagnostics.evidence.sample_faults import SampleFaults
 from ptt.diagnostics.evidence.segments import Segments
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tail_holders import Holders
@@ -53,6 +54,7 @@ class Evidence:
     excursions: tuple[Recurrence, ...] | None = None  # dips and spikes that recover; None: not looked for
     rewards: Rewards | None = None  # None: neither components nor single rewards
     counters: SampleCounters | None = None  # None: no sample is counted as lost, and no episode tells how it ended
+    faults: SampleFaults | None = None  # None: no sample of a step of training is recorded
     groups: PromptGroups | None = None  # None: neither rewards by prompt group nor shares of them are recorded
     freshness: Freshness | None = None  # None: no policy version is recorded
     mismatch: MismatchShape | None = None  # None: no engine's logprobs, or too few tokens before or after tool output

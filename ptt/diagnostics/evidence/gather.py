@@ -45,6 +45,7 @@ from ptt.diagnostics.evidence.recorded_batches import find_copies, gather_batche
 from ptt.diagnostics.evidence.reference import gather_kl_witness, gather_reference
 from ptt.diagnostics.evidence.rewards import gather_rewards
 from ptt.diagnostics.evidence.sample_counters import gather_counters
+from ptt.diagnostics.evidence.sample_faults import gather_faults
 from ptt.diagnostics.evidence.segments import gather_segments
 from ptt.diagnostics.evidence.separate_starts import Starts, facts_of_starts, separate_starts
 from ptt.diagnostics.evidence.series import (
@@ -310,6 +311,7 @@ def gather(
         evaluation=topic("evaluation", lambda: gather_evaluation(metrics, evals, trajectories, wide)),
         rewards=topic("rewards", lambda: gather_rewards(metrics, earned, parts, wide)),
         counters=topic("sample counters", lambda: gather_counters(metrics, wide, trajectories, facts, _logged(series))),
+        faults=topic("faults of samples", lambda: gather_faults(trajectories, calls, answers)),
         groups=topic("prompt groups", lambda: gather_groups(series, earned, parts)),
         freshness=topic("freshness", lambda: gather_freshness(tokens)),
         mismatch=topic("mismatch", lambda: gather_mismatch(tokens, post_name=post_name)),

@@ -68,7 +68,9 @@ def _is_row(found: Any, *, named: bool) -> bool:
 
 def _step(row: dict[str, Any]) -> int | None:
     step = step_of(row)
-    return next((count for key in STEPS if (count := as_step(row.get(key))) is not None), None) if step is None else step
+    return (
+        next((count for key in STEPS if (count := as_step(row.get(key))) is not None), None) if step is None else step
+    )
 
 
 def read(file: RunFile) -> Iterator[Piece]:

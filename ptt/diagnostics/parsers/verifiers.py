@@ -184,7 +184,9 @@ class _Reader:
                 identity=[columns["step"], episode.get("id"), trace],
                 prompt=task or None,
                 reward=columns["reward"] if reward is None else reward,
-                columns={key: value for key, value in (columns | named).items() if value is not None and key not in SET},
+                columns={
+                    key: value for key, value in (columns | named).items() if value is not None and key not in SET
+                },
                 expected=task.get("answer"),
             )
         )

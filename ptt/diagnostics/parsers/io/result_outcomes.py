@@ -249,7 +249,9 @@ def result_columns(text: str, tool: str | None, arguments: str | None) -> dict[s
     }
 
 
-EMPTY: Final = re.compile(r"[\s\[\]{}()\"',]*|(?i:(?:none|null|n/a|no (?:results?|documents?|content|output)(?: found)?)\.?)")
+EMPTY: Final = re.compile(
+    r"[\s\[\]{}()\"',]*|(?i:(?:none|null|n/a|no (?:results?|documents?|content|output)(?: found)?)\.?)"
+)
 HEADER: Final = re.compile(r"\[?(?:#+ |\d{1,3}[.):] |(?:Doc(?:ument)?|Result|Source|Passage|Page|Title|Item)\b)", re.I)
 MIN_HEADERS: Final = 2  # one title alone may be the answer
 DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
