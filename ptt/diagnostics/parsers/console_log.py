@@ -286,6 +286,8 @@ class ConsoleReader:
         self.endings = EndingLog(self.events)
         self.samples, self.silence = SampleLines(), Silence()
         self.counted_at: int | None = None  # the last step at which lines about samples were counted
+        self.counted_steps: set[int] = set()
+        self.columns_at: dict[str, set[int]] = {}  # by name of a series that counts lines: the steps that have some
         self.columns, self.other_units = MetricColumns(file), MetricColumns(file)
         self.unplaced = MetricColumns(file)  # rows without a counter, by their place in `numbers`
         self.numbers: list[int] = []  # for each such row, how many training rows came before
@@ -404,7 +406,9 @@ class ConsoleReader:
         if self.step is None or (self.counted_at is not None and self.step <= self.counted_at):
             return
         self.counted_at = self.step
+        self.counted_steps.add(self.step)
         for name, count in self.samples.take():
+            self.columns_at.setdefault(name, set()).add(self.step)
             self.columns.add(self.step, name, float(count), None, self.context.number)
 
     def _place(self, row: ConsoleRow, step: int | None, number: int | None = None) -> None:
@@ -514,6 +518,11 @@ class ConsoleReader:
     def close(self) -> Iterator[Piece]:
         """Yield what had to wait for the end of the file."""
         ended = self.endings.close(self.place)
+        for name in sorted(self.samples.waited):  # 0 where it did not wait, as a series that is held against others
+            for step in sorted(self.counted_steps - self.columns_at.get(name, set())):
+                self.columns.add(step, name, 0.0, None, self.context.number)
+        for step, name, count in self.samples.headed():
+            self.columns.add(step, name, float(count), None, self.context.number)
         self.counted += self.other_units.frames()
         self._recurring()
         yield from self.flush()

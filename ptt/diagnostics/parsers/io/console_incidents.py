@@ -21,18 +21,23 @@ UNIT: Final = (
     r"tool(?: ?call)?s?|tasks?|instances?)"
 )
 """What a line must speak of to count: a failed import or a dropped packet is no sample."""
+WAITING: Final = "waiting"
 KINDS: Final = {
     "evicted": r"\bevict\w{0,4}\b|\b(?:too |as )?stale\b",
     "dropped": r"\b(?:dropp(?:ed|ing)|discard(?:ed|ing)|throw(?:n|ing) away|skipp(?:ed|ing))\b",
     "timed_out": r"\btim(?:ed?|ing)[ -]?out\b|Timeout",
     "retried": r"\bretr(?:y|ying|ied|ies)\b|\bre-?(?:dispatch|schedul|queu|submit)\w{0,4}\b",
+    WAITING: r"\bno progress\b|\b(?:still )?waiting (?:for|on)\b|\bstuck\b",
     "failed": r"\bfail(?:ed|ure|ures|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b",
 }
 """How a line says what became of a sample, the plainest first: what was dropped after a timeout was dropped."""
 PATTERNS: Final = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in KINDS.items()}
 MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp", b"ime", b"imi", b"etr", b"tale",
-                b"vict", b"bort", b"rash", b"redisp", b"resch", b"requeu", b"resub")  # fmt: skip
+                b"vict", b"bort", b"rash", b"redisp", b"resch", b"re-", b"progress", b"aiting", b"tuck", b"requeu", b"resub")  # fmt: skip
 OF_SAMPLES: Final = re.compile(rf"(?<![A-Za-z]){UNIT}(?![a-z])|{UNIT}(?=[A-Z])", re.IGNORECASE)
+QUEUES: Final = re.compile(r"(?=.*\bno progress\b)(?=.*\b(?:queue|collected|workers?)\b)", re.IGNORECASE)
+HEADED: Final = re.compile(r"(?:\S{1,80} )?(?:\[\w{1,40}\] ){0,3}(?:training |train |global )?step ?#?(\d{1,9})[:,]", re.IGNORECASE)
+"""A line that begins with the step it speaks of."""
 NONE: Final = re.compile(r"\b(?:no|without|0|zero) (?:\w+ )?(?:fail|error|timeout|dropp|retr)|\b(?:fail|error|drop)\w{0,5}\s?[:=]\s?0\b", re.IGNORECASE)  # fmt: skip
 NUMBERED: Final = re.compile(rf"(?<![\w.#-])(\d{{1,6}})(?:\s?(?:/|of|out of)\s?\d{{1,6}})?\s(?:\w{{1,20}}\s){{0,2}}{UNIT}(?![a-z])", re.IGNORECASE)  # fmt: skip
 WORD: Final = re.compile(r"[A-Za-z][A-Za-z]+")
@@ -70,7 +75,7 @@ def speaks_of_samples(text: str) -> bool:
 
 def kind_of(text: str) -> str | None:
     """Return what a line says became of samples, or None."""
-    if NOISE.search(text) or NONE.search(text) or not OF_SAMPLES.search(text):
+    if NOISE.search(text) or NONE.search(text) or not (OF_SAMPLES.search(text) or QUEUES.search(text)):
         return None
     return next((kind for kind, pattern in PATTERNS.items() if pattern.search(text)), None)
 
@@ -88,6 +93,8 @@ class SampleLines:
         self._shapes: dict[str, list[str]] = {}
         self._ones: Tally[tuple[str, str]] = Tally()  # lines without a number: one sample each
         self._sums: Tally[tuple[str, str]] = Tally()  # lines that say how many
+        self.waited: set[str] = set()  # names of the series that count waiting
+        self._headed: Tally[tuple[int, str]] = Tally()  # lines that name their step, by it and by the series' name
 
     def see(self, line: bytes) -> None:
         """Take a line that is no row."""
@@ -97,9 +104,17 @@ class SampleLines:
         kind = kind_of(text)
         if kind is None:
             return
+        headed = HEADED.match(text)
+        if headed is not None:
+            self._headed[int(headed[1]), f"{NAME}{kind}/{self._shape(kind, text[headed.end() :])}"] += 1
+            return
         told = NUMBERED.search(text)
         counts = self._ones if told is None else self._sums
         counts[kind, self._shape(kind, text)] += 1 if told is None else int(told[1])
+
+    def headed(self) -> Iterator[tuple[int, str, int]]:
+        """Yield step, name and count of the lines that name their step."""
+        yield from ((step, name, count) for (step, name), count in sorted(self._headed.items()))
 
     def take(self) -> Iterator[tuple[str, int]]:
         """Yield what was counted, by name, and start again.
@@ -110,6 +125,8 @@ class SampleLines:
             either = [{key: n for key, n in one.items() if key[0] == kind} for one in (self._ones, self._sums)]
             larger = max(either, key=lambda counts: sum(counts.values()))
             yield from ((f"{NAME}{kind}/{shape}", n) for (_, shape), n in sorted(larger.items()))
+            if kind == WAITING:
+                self.waited |= {f"{NAME}{kind}/{shape}" for _, shape in larger}
         self._ones.clear()
         self._sums.clear()
 
