@@ -22,6 +22,7 @@ from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
+LINES: Final = "console_lines/"
 PREFIX: Final = "samples/"
 COUNTED: Final = ("failed", "timed_out", "unscored", "dropped", "evicted", "filtered", "masked", "retried")
 LOST: Final = ("failed", "timed_out", "unscored", "dropped")
@@ -142,7 +143,10 @@ def _parts(raws: Sequence[str], part: Part) -> dict[str, tuple[str, str]]:
 def _grouped(parts: Mapping[str, tuple[str, str]], series: Mapping[str, Series]) -> dict[str, dict[str, Series]]:
     """Put series by canonical name and part; of several with one part, the first by name: one is of an environment."""
     grouped: dict[str, dict[str, Series]] = {}
+    logged = {name for raw, (name, _) in parts.items() if not raw.startswith(LINES) and raw in series}
     for raw, (name, part) in sorted(parts.items()):
+        if raw.startswith(LINES) and name in logged:  # lines of the console repeat what is logged
+            continue
         if raw in series and len(grouped.get(name, ())) < MAX_CAUSES and len(series[raw].finite()[0]):
             grouped.setdefault(name, {}).setdefault(part, series[raw])
     return grouped

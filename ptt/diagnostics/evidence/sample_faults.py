@@ -166,8 +166,10 @@ def _unexecuted(calls: pl.DataFrame) -> Counts | None:
         return None
     written = pl.col("call_id").str.starts_with(TEXT_CALL).fill_null(value=False)
     lost = written & pl.col("result_len").is_null()
-    if not calls.select((~lost).any()).item():
-        return None
+    if not calls.select((~lost).any()).item():  # of calls without any result nothing tells who was to answer
+        lost = pl.col("ok_source") == "went_on"
+        if not calls.select(lost.any()).item():
+            return None
     last = (
         calls.sort("trajectory_id", "call_idx")
         .group_by("trajectory_id", maintain_order=True)

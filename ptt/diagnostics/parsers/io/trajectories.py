@@ -86,6 +86,9 @@ def _kept(text: str, message: dict[str, Any]) -> str:
 FLUSH_ROWS: Final = 20_000  # messages and calls kept as Python objects before they become frames
 FLUSH_CHARS: Final = 8_000_000  # characters of conversations, the same
 WORD: Final = re.compile(r"[a-z]+")
+WENT_ON: Final = "went_on"  # ok_source of a call without a result, behind which its author wrote on
+BEHIND_CALL: Final = re.compile(r"</tool_call>\s*(?=[^\s<\[])(?!(?:tool|user|observation|ipython)\b)")
+"""A text that goes on behind its call; what a result begins with is none."""
 NO_OBJECTS: Final = "message(s) or step(s) skipped: not an object."
 EVALUATION: Final = frozenset({"val", "valid", "validation", "eval", "evals", "evaluation", "test"})
 TRAINING: Final = frozenset({"train", "training", "rollout", "rollouts"})
@@ -142,6 +145,8 @@ class Samples:
         asked = prompt_in(sample.asked)
         messages, origins, known = spoken(sample.completion, sample.tools, asked, paired=sample.calls is not None)
         calls = (calls_of(messages) if sample.calls is None else sample.calls) if known else []
+        if any(call["result_len"] is None for call in calls) and _goes_on(sample.completion):
+            calls = [call | ({"ok_source": WENT_ON} if call["result_len"] is None else {}) for call in calls]
         turns = turns_of(messages, keep_text=self.file.keep_text)
         timings = dict(enumerate(sample.timing))
         for turn, origin in zip(turns, origins, strict=True):
@@ -261,6 +266,14 @@ class Samples:
         yield from self.take()
         yield from count_notes(self.file, {NO_OBJECTS: self.dropped}, lost=(NO_OBJECTS,))
         self.dropped = 0
+
+
+def _goes_on(completion: list[dict[str, Any]] | str) -> bool:
+    """Return whether the assistant's own text goes on behind a call that it wrote."""
+    if isinstance(completion, str):
+        return BEHIND_CALL.search(completion) is not None
+    said = (message.get("content") for message in completion if message.get("role") == "assistant")
+    return any(isinstance(text, str) and BEHIND_CALL.search(text) for text in said)
 
 
 def read_lines(

@@ -176,7 +176,7 @@ def _finding(
     when += "" if stretch.lasting else f" to step {last}"
     beside = "" if math.isnan(usual) else f", {pct(usual)} otherwise"
     return Finding(
-        severity=_severity(stretch, trained=trained, limits=limits),
+        severity=_severity(stretch, reward, limits=limits),
         claim=f"{pct(stretch.mean)} of samples are lost to failures {when}{beside}{_errors(counters)}"
         + _reward_clause(reward),
         observed=stretch.mean,
@@ -195,12 +195,16 @@ def _finding(
     )
 
 
-def _severity(stretch: Stretch, *, trained: bool, limits: Limits) -> Severity:
-    """Return how much it matters: most where failed samples teach, least where they are sampled anew and it is over."""
+def _severity(stretch: Stretch, reward: RewardBeside | None, *, limits: Limits) -> Severity:
+    """Return how much it matters: most where failed samples teach, least where they are sampled anew and it is over.
+
+    Where a logged reward fell by them alone, they are what there is to know of that fall.
+    """
     much = stretch.mean >= limits["high"]
-    if trained:
+    if reward is not None and reward.trained:
         return Severity.HIGH if much else Severity.MEDIUM
-    return Severity.MEDIUM if much and stretch.lasting else Severity.LOW
+    explains = reward is not None and reward.explained
+    return Severity.MEDIUM if much and (stretch.lasting or explains) else Severity.LOW
 
 
 def _errors(counters: SampleCounters) -> str:
