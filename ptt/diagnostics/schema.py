@@ -146,7 +146,7 @@ TOOL_CALLS: Final[dict[str, pl.DataType]] = {
     "result_len": pl.Int32(),
     "result_hash": pl.UInt64(),
     "ok": pl.Boolean(),
-    "ok_source": pl.String(),  # flag | error_field | error_text | heuristic | unknown | went_on (no result: text follows)
+    "ok_source": pl.String(),  # flag | error_field | error_text | heuristic | unknown | went_on (without a result)
     "told_failed": pl.Boolean(),  # what the result itself says, whatever marks it; null where it does not say
     "told_by": pl.String(),  # CODED | WORDED | PRINTED
     "result_form": pl.UInt32(),  # hash of how the result begins, up to the first number, name or path

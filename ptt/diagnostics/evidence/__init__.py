@@ -32,6 +32,7 @@ from ptt.diagnostics.evidence.tails import Tails, ToolUse
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps, Signal
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Run, SeriesOutcome
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.mismatch_shape import MismatchShape
 
 
@@ -45,6 +46,7 @@ class Evidence:
     other: Mapping[str, Series] = field(default_factory=dict)  # of training, without a canonical name, as logged
     described: tuple[SeriesOutcome, ...] = ()  # what every recorded series did, known or not, most informative first
     eval_loss: Series | None = None  # of the evaluations during training
+    clock: tuple[IntArray, FloatArray] | None = None  # steps, and seconds of training until the end of each
     seconds: float | None = None  # how long training was logged for; None: nothing records time
     eval_losses: tuple[Series, ...] = ()  # of further evaluation data sets, each under its own name
     environment: Environment | None = None  # None: no sampled trajectory is recorded

@@ -75,7 +75,8 @@ RESUMED: Final = re.compile(
 )
 ENGINES: Final = re.compile(
     r"(?i)(?=.*\b(?:engine|server|replica|router|inference worker)s?\b)"
-    r"(?=.*\b(?:restart(?:ed|ing)?|respawn\w*|replac(?:ed|ing)|recover(?:ed|ing)|re-?register\w*|health check|unhealthy)\b)"
+    r"(?=.*\b(?:restart(?:ed|ing)?|respawn\w*|replac(?:ed|ing)|recover(?:ed|ing)|re-?register\w*|health check"
+    r"|unhealthy)\b)"
 )
 """Lines of the console about an engine that was started again."""
 
@@ -223,7 +224,9 @@ def happened_at(
     segments: Segments | None,
 ) -> dict[str, IntArray]:
     """Return the steps of each kind of event that the run's files show."""
-    steps: dict[str, list[IntArray]] = {kind: [] for kind in (EVALUATION, CHECKPOINT, RESTART, ENGINE_RESTART, SYNC, EPOCH)}
+    steps: dict[str, list[IntArray]] = {
+        kind: [] for kind in (EVALUATION, CHECKPOINT, RESTART, ENGINE_RESTART, SYNC, EPOCH)
+    }
     if evaluation is not None:
         steps[EVALUATION] += [figure.series.finite()[0] for figure in evaluation.figures]
     for series in other.values():
@@ -231,8 +234,9 @@ def happened_at(
             if words_of(series.raw_name) & words:
                 steps[kind].append(_sparse(series, run))
     steps[CHECKPOINT].append(_saved(run))
-    said = [event for event in events if event.step is not None and ENGINES.search(event.text)]
-    steps[ENGINE_RESTART].append(np.array(sorted({event.step for event in said}), np.int64))
+    events = tuple(events)
+    said = {event.step for event in events if event.step is not None and ENGINES.search(event.text)}
+    steps[ENGINE_RESTART].append(np.array(sorted(said), np.int64))
     steps[RESTART].append(np.array(sorted(_restarts(run, events, segments)), np.int64))
     epoch = metrics.get("epoch") or next(
         (one for one in other.values() if one.raw_name.rpartition("/")[2] == "epoch"), None

@@ -37,7 +37,7 @@ from ptt.diagnostics.evidence.mask import gather_mask
 from ptt.diagnostics.evidence.mismatch import gather_freshness, gather_mismatch, gather_rank_mismatch
 from ptt.diagnostics.evidence.mismatch_course import metric_signs
 from ptt.diagnostics.evidence.mismatch_tokens import gather_pattern
-from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_seconds
+from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_clock, logged_seconds
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
 from ptt.diagnostics.evidence.prompt_groups import gather_groups
 from ptt.diagnostics.evidence.recomputed_scalars import audit_scalars
@@ -390,6 +390,7 @@ def gather(
         ),
     )
     seconds = topic("time", lambda: logged_seconds(metrics, wide))
+    clock = topic("clock", lambda: logged_clock(metrics, wide, series))
     tables |= {"courses": described.courses} if described else {}
     return Gathered(
         evidence=replace(
@@ -398,6 +399,7 @@ def gather(
             mismatch_signs=(*((pattern.sign,) if pattern else ()), *(signs or ())),
             described=described.outcomes if described else (),
             seconds=seconds,
+            clock=clock,
         ),
         # the rows leave these out, and there may be thousands
         tables=Tables(tables, {"other_series": partial(series_parts, other)}) if wide.parts else tables,

@@ -334,8 +334,12 @@ def count_episodes(trajectories: pl.DataFrame) -> Episodes | None:
     scored = pl.col("reward").is_finite().fill_null(value=False)
     placed = placed.with_columns(silent=silent)
     rows = placed.with_columns(failed=failed.fill_null(value=False) | pl.col("silent"), scored=scored).with_columns(
-        cause=pl.when(pl.col("error_type").is_in(faults)).then("error_type")
-        .when("silent").then(pl.lit(SILENT)).when("failed").then("stop_reason"),
+        cause=pl.when(pl.col("error_type").is_in(faults))
+        .then("error_type")
+        .when("silent")
+        .then(pl.lit(SILENT))
+        .when("failed")
+        .then("stop_reason"),
         gain=_gain(),
         trained=pl.col("failed")
         & pl.col("scored")
@@ -364,7 +368,7 @@ def _is_silent(tokens: pl.Series) -> pl.Series:
     """
     median = tokens.median()
     if not isinstance(median, float) or median < USUAL_TOKENS:
-        return pl.repeat(False, len(tokens), dtype=pl.Boolean, eager=True)  # noqa: FBT003
+        return pl.repeat(False, len(tokens), dtype=pl.Boolean, eager=True)
     return (tokens <= 1).fill_null(value=False)
 
 

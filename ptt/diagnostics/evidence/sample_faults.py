@@ -156,12 +156,12 @@ LOOKS_UP: Final = ("search", "retriev", "lookup", "query", "fetch", "browse", "r
 
 
 def _looks_up(tool: str) -> bool:
-    """Return whether a tool is asked for something, so that nothing at all is no answer: many commands print nothing."""
+    """Return whether a tool is asked for something, so that nothing is no answer: many commands print nothing."""
     return any(word in tool.lower() for word in LOOKS_UP)
 
 
 def _unexecuted(calls: pl.DataFrame) -> Counts | None:
-    """Count episodes whose last call stands in a text and got no result, where other episodes' calls were understood."""
+    """Count episodes whose last call stands in a text without a result, where other calls were understood."""
     if calls.is_empty():
         return None
     written = pl.col("call_id").str.starts_with(TEXT_CALL).fill_null(value=False)

@@ -52,10 +52,7 @@ class _Calls:
     seen: dict[int, int] = field(default_factory=dict)
 
     def add(self, record: dict[str, Any], samples: Samples) -> bool:
-        if _is_sample(record):
-            rows, uneven = [record], []
-        else:
-            rows, uneven = rows_of_columns(record, "completion")
+        rows, uneven = ([record], list[str]()) if _is_sample(record) else rows_of_columns(record, "completion")
         sound = bool(rows) and not uneven
         here: dict[int, int] = {}
         for row in rows:

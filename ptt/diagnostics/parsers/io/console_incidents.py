@@ -28,18 +28,27 @@ KINDS: Final = {
     "timed_out": r"\btim(?:ed?|ing)[ -]?out\b|Timeout",
     "retried": r"\bretr(?:y|ying|ied|ies)\b|\bre-?(?:dispatch|schedul|queu|submit)\w{0,4}\b",
     WAITING: r"\bno progress\b|\b(?:still )?waiting (?:for|on)\b|\bstuck\b",
-    "failed": r"\bfail(?:ed|ure|ures|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b",
+    "failed": r"\bfail(?:ed|ures?|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b",
 }
 """How a line says what became of a sample, the plainest first: what was dropped after a timeout was dropped."""
 PATTERNS: Final = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in KINDS.items()}
 MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp", b"ime", b"imi", b"etr", b"tale",
-                b"vict", b"bort", b"rash", b"redisp", b"resch", b"re-", b"progress", b"aiting", b"tuck", b"requeu", b"resub")  # fmt: skip
+                b"vict", b"bort", b"rash", b"redisp", b"resch", b"re-", b"progress", b"aiting", b"tuck", b"requeu",
+                b"resub")  # fmt: skip
 OF_SAMPLES: Final = re.compile(rf"(?<![A-Za-z]){UNIT}(?![a-z])|{UNIT}(?=[A-Z])", re.IGNORECASE)
 QUEUES: Final = re.compile(r"(?=.*\bno progress\b)(?=.*\b(?:queue|collected|workers?)\b)", re.IGNORECASE)
-HEADED: Final = re.compile(r"(?:\S{1,80} )?(?:\[\w{1,40}\] ){0,3}(?:training |train |global )?step ?#?(\d{1,9})[:,]", re.IGNORECASE)
+HEADED: Final = re.compile(
+    r"(?:\S{1,80} )?(?:\[\w{1,40}\] ){0,3}(?:training |train |global )?step ?#?(\d{1,9})[:,]", re.IGNORECASE
+)
 """A line that begins with the step it speaks of."""
-NONE: Final = re.compile(r"\b(?:no|without|0|zero) (?:\w+ )?(?:fail|error|timeout|dropp|retr)|\b(?:fail|error|drop)\w{0,5}\s?[:=]\s?0\b", re.IGNORECASE)  # fmt: skip
-NUMBERED: Final = re.compile(rf"(?<![\w.#-])(\d{{1,6}})(?:\s?(?:/|of|out of)\s?\d{{1,6}})?\s(?:\w{{1,20}}\s){{0,2}}{UNIT}(?![a-z])", re.IGNORECASE)  # fmt: skip
+NONE: Final = re.compile(
+    r"\b(?:no|without|0|zero) (?:\w+ )?(?:fail|error|timeout|dropp|retr)|\b(?:fail|error|drop)\w{0,5}\s?[:=]\s?0\b",
+    re.IGNORECASE,
+)
+NUMBERED: Final = re.compile(
+    rf"(?<![\w.#-])(\d{{1,6}})(?:\s?(?:/|of|out of)\s?\d{{1,6}})?\s(?:\w{{1,20}}\s){{0,2}}{UNIT}(?![a-z])",
+    re.IGNORECASE,
+)
 WORD: Final = re.compile(r"[A-Za-z][A-Za-z]+")
 MAX_WORDS: Final = 7  # of a line that name what happened
 MAX_SHAPES: Final = 12  # of a kind: a line that holds names of samples would otherwise make a series of each

@@ -88,7 +88,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         )
         return Healthy(reason="; ".join(peaks))
     if _untrained(evidence):
-        still = "; the learning rate is 0 at every step, so that no update moved the two apart: sequences, positions or "
+        still = (
+            "; the learning rate is 0 at every step, so that no update moved the two apart: sequences, positions or "
+        )
         still += "weights are not the same on both sides"
         findings = [replace(finding, claim=finding.claim + still) for finding in findings]
     unseen = _unseen(evidence, limits["logp_abs"])

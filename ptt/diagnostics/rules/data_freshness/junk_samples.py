@@ -1,7 +1,7 @@
 """This run shows samples that are junk from the beginning of their record on.
 
-What: half or more of the recorded answers are one character or one loop of words over and over, and were so at the first
-recorded step already, or came to be so from one step to the next.
+What: half or more of the recorded answers are one character or one loop of words over and over, and were so at the
+first recorded step already, or came to be so from one step to the next.
 Why it matters: no policy that was worth training says that: the engine that samples is broken, by its precision, its
 weights, its template or its kernels. All groups fail alike, and nothing is learnt.
 What it is not: a policy that comes to repeat itself while it trains (repetition-rise).
@@ -43,9 +43,7 @@ def _told(part: Counts, when: str) -> Told:
             "it holds other weights than the trainer, or a part of them: a merge, a cast, a shard",
             "a chat template or an image processor that the engine applies otherwise",
         ),
-        confirm=(
-            "sample ten prompts from the same weights without the engine (transformers' generate): is it junk too?",
-        ),
+        confirm=("sample ten prompts from the same weights with transformers' generate: are they junk too?",),
         next=("run the engine in bfloat16 or float32, and compare its logprobs with the trainer's on one text",),
     )
 

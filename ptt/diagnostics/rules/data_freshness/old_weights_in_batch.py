@@ -46,7 +46,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     worst = float(counts.hits[at].sum() / counts.trials[at].sum())
     return Finding(
         severity=Severity.HIGH if worst >= limits["high"] else Severity.MEDIUM,
-        claim=f"{pct(worst)} of the samples at step{'s' if len(steps) > 1 else ''} {told} come from weights more than {FAR} "
+        claim=f"{pct(worst)} of the samples at step{'s' if len(steps) > 1 else ''} {told} come from weights "
+        f"more than {FAR} "
         f"versions older than the others: an engine that did not have the current weights",
         observed=worst,
         limit=limits["share"],

@@ -2,8 +2,8 @@
 
 What: a tenth or more of the episodes with calls end in one that stands in the text alone, without a result, while the
 calls of other episodes were understood. High from 30% on.
-Why it matters: the policy does as it learnt; the parser of calls loses what it wrote, and the episode ends with nothing.
-Its reward falls, and the policy is trained away from calling.
+Why it matters: the policy does as it learnt; the parser of calls loses what it wrote, and the episode ends with
+nothing. Its reward falls, and the policy is trained away from calling.
 What it is not: calls that cannot be read at all (malformed-calls), or a policy that stops calling (tool-use-vanished).
 What to do: feed one such text to the parser of calls. Look at what changed at that step: renderer, template, version.
 Source: PrimeIntellect-ai/verifiers#1463: calls whose arguments were of another type were erased. The shares are our

@@ -2,8 +2,8 @@
 
 What: a tenth or more of the recorded episodes end at one and the same duration, the longest of the run and five times
 as many as shortly before it, and nothing marks them as cut. High from 40% on.
-Why it matters: they are scored as if the policy had finished, mostly 0. What takes long is punished, whatever it is worth,
-and the counter of ends says that all is well.
+Why it matters: they are scored as if the policy had finished, mostly 0. What takes long is punished, whatever it is
+worth, and the counter of ends says that all is well.
 What it is not: episodes that say that they timed out (samples-lost), or that were cut at a length.
 What to do: raise the limit, or mask what it ends; let the limit set its own reason to stop.
 Source: rllm#710: an exit code that a pipe hid, 76 of 178 episodes. The shares are our own.
@@ -50,8 +50,8 @@ def _told(piled: PiledUp, part: Counts, when: str) -> Told:
         else f"; their reward is {sig(piled.reward)}, {sig(piled.reward_of_others)} of the others"
     )
     return Told(
-        claim=f"{pct(part.share)} of episodes end after the same {sig(piled.seconds)} s {when}{said}: a limit of time that "
-        f"counts as an end{reward}",
+        claim=f"{pct(part.share)} of episodes end after the same {sig(piled.seconds)} s {when}{said}: a limit of time "
+        f"that counts as an end{reward}",
         causes=(
             "the limit of an episode's time ends it, and its exit code or reason is lost on the way",
             "tasks or policies that take longer now, under a limit that stayed",

@@ -2,8 +2,8 @@
 
 What: a fifth or more of a tool's recorded calls come back empty (blank, or headers of documents without their content),
 or with one error, letter by letter, that is not of the policy's making. High from a half on.
-Why it matters: nothing fails, so no counter shows it. The policy learns that the tool is of no use and stops calling it,
-or earns what it knows by heart.
+Why it matters: nothing fails, so no counter shows it. The policy learns that the tool is of no use and stops calling
+it, or earns what it knows by heart.
 What it is not: errors that differ from call to call, as those of a policy's own code do (tool-failures); a command that
 prints nothing.
 What to do: make one such call by hand, at the address and with the fields that the environment uses.
@@ -45,7 +45,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 def _told(found: UselessResults, part: Counts, when: str) -> Told:
     what = "get an empty result" if found.empty else f'get one and the same error, "{found.text}"'
     return Told(
-        claim=f"{pct(part.share)} of the calls of {found.tool} {what} {when}: the tool does not work, whatever is asked",
+        claim=f"{pct(part.share)} of the calls of {found.tool} {what} {when}: the tool does not work, "
+        "whatever is asked",
         causes=(
             "the tool's address, key or field is wrong, and the failure is swallowed",
             "the service behind it is down, or answers in another shape than the environment reads",

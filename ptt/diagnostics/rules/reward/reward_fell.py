@@ -62,7 +62,7 @@ def check(reward: Series, evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _moved_with(evidence: Evidence, fall: Finding) -> str:
-    """Say which counters of failures, ends, turns or ages left their level just when the reward did, the clearest first."""
+    """Say which counters of failures, ends, turns or ages moved just when the reward did, the largest move first."""
     if fall.onset_step is None or fall.onset_interval is None or fall.onset_interval[1] - fall.onset_interval[0] > NEAR:
         return ""
     moved: dict[str, tuple[float, str]] = {}

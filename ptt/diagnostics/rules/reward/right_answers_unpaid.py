@@ -1,8 +1,9 @@
 """This run shows answers that are right and earn nothing.
 
-What: of the recorded samples whose marked answer (in the last box, after `####`, between answer tags) is the expected one
-letter by letter or as a number, a fifth or more earn no more than the worst sample of the run. High from a half on.
-Why it matters: the scorer fails, and its failures count as wrong answers: the policy is trained away from what is right.
+What: of the recorded samples whose marked answer (in the last box, after `####`, between answer tags) is the expected
+one letter by letter or as a number, a fifth or more earn no more than the worst sample of the run. High from a half on.
+Why it matters: the scorer fails, and its failures count as wrong answers: the policy is trained away from what is
+right.
 What it is not: tasks that are too hard, or a format that is asked for beside the answer and missed in a few samples.
 What to do: score ten such samples by hand, outside the trainer; look for exceptions and timeouts in the scorer's log.
 Source: verl#5635 (a scorer that raises outside the main thread), verifiers#831 (a timeout of the scorer that counts the
@@ -30,7 +31,9 @@ UNRECORDED = NotJudged(
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how many right answers earn the least."""
-    counts, source = (None, None) if evidence.faults is None else (evidence.faults.unpaid, evidence.faults.unpaid_source)
+    counts, source = (
+        (None, None) if evidence.faults is None else (evidence.faults.unpaid, evidence.faults.unpaid_source)
+    )
     words = lambda part, when: _told(part, when, source)  # noqa: E731
     return judge_faulty(counts, limits, unrecorded=UNRECORDED, words=words)
 

@@ -63,7 +63,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return Broken(findings=tuple(_finding(evidence, name, known, total, limits) for name in silent))
 
 
-OF_SOURCE: Final = re.compile(r"(?:train/)?([^/]+)/((?:.+/)?(?:reward|score|correct|accuracy)s?(?:/[a-z]+)*/(?:mean|avg))")
+OF_SOURCE: Final = re.compile(
+    r"(?:train/)?([^/]+)/((?:.+/)?(?:reward|score|correct|accuracy)s?(?:/[a-z]+)*/(?:mean|avg))"
+)
 MIN_VALUES: Final = 20  # steps at which it was logged
 
 
@@ -90,9 +92,9 @@ def _of_series(source: str, series: Series, scored: Series, paid: Series) -> Fin
     mean = float(scored.finite()[1].mean())
     return Finding(
         severity=Severity.HIGH,
-        claim=f"{series.raw_name} is exactly 0 at all {len(steps)} logged steps, while {scored.raw_name} is {sig(mean)} and "
-        f"{paid.raw_name} {sig(float(paid.finite()[1].mean()))}: {source} is scored, and its scores do not reach the "
-        "training",
+        claim=f"{series.raw_name} is exactly 0 at all {len(steps)} logged steps, while {scored.raw_name} is "
+        f"{sig(mean)} and {paid.raw_name} {sig(float(paid.finite()[1].mean()))}: {source} is scored, and its scores do "
+        "not reach the training",
         observed=0.0,
         limit=mean,
         unit="reward",

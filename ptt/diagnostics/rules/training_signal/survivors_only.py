@@ -74,7 +74,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         None if pair is None else _of_cohorts(*pair, limits),
         None if rows is None else _of_episodes(rows, limits),
         None if counters is None else _of_counters(evidence, counters, limits),
-        None if counters is None else _of_evaluation(evidence, counters, limits),
+        None if counters is None else _of_evaluation(evidence, counters),
     ]
     rise = next((found for found in asked if found is not None), None)
     if rise is not None:
@@ -170,10 +170,10 @@ def _of_counters(evidence: Evidence, counters: SampleCounters, limits: Limits) -
     return None
 
 
-def _of_evaluation(evidence: Evidence, counters: SampleCounters, limits: Limits) -> Rise | None:
+def _of_evaluation(evidence: Evidence, counters: SampleCounters) -> Rise | None:
     """Return the rise that an evaluation lacks, while samples are dropped and those left are shorter than its own.
 
-    The share of those dropped need not be known: what falls in training and stays in the evaluation tells the selection.
+    How many are dropped need not be known: what falls in training and not in the evaluation tells the selection.
     """
     reward = evidence.metrics.get("reward/mean")
     rose = change_since_start(reward) if reward is not None else None
@@ -210,7 +210,7 @@ def _dropped_at(counters: SampleCounters, reward: Series) -> tuple[str, float] |
 
 
 def _shorter(evidence: Evidence) -> tuple[str, float, float, float] | None:
-    """Return a measure of length that fell in training and not in the evaluation: name, levels, and the evaluation's."""
+    """Return a length that fell in training and not in the evaluation: name, levels, the evaluation's level."""
     figures = evidence.evaluation.lengths if evidence.evaluation is not None else ()
     for series in (*evidence.metrics.values(), *evidence.other.values()):
         name = bare_name(series.raw_name)

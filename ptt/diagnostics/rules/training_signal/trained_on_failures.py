@@ -71,9 +71,7 @@ def check(rows: Episodes, _: Evidence, limits: Limits) -> Verdict:
     first = int(np.argmax(rows.trained > 0))
     if first and rows.asked[:first].sum() >= MIN_EPISODES:  # since when any: few steps may be recorded
         rest = share[first:]
-        places.append(
-            Stretch(first=first, last=len(share) - 1, mean=float(rest.mean()), excess=math.nan, lasting=True)
-        )
+        places.append(Stretch(first=first, last=len(share) - 1, mean=float(rest.mean()), excess=math.nan, lasting=True))
     found = [_taught(rows, stretch) for stretch in (*stretches_above(share, margin=limits["medium"]), *places)]
     enough = [one for one in found if one.failed >= MIN_EPISODES and one.share >= limits["medium"]]
     if not enough:
