@@ -165,7 +165,7 @@ def _unexecuted(calls: pl.DataFrame) -> Counts | None:
     if calls.is_empty():
         return None
     written = pl.col("call_id").str.starts_with(TEXT_CALL).fill_null(value=False)
-    lost = written & pl.col("result_len").is_null()
+    lost = written & pl.col("result_len").is_null() & pl.col("ok").is_null()  # not one that cannot be read
     if not calls.select((~lost).any()).item():  # of calls without any result nothing tells who was to answer
         lost = pl.col("ok_source") == "went_on"
         if not calls.select(lost.any()).item():

@@ -36,8 +36,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 def _told(part: Counts, when: str) -> Told:
     return Told(
-        claim=f"{pct(part.share)} of recorded answers are one character or one loop over and over {when}: the engine that "
-        "samples is broken, not the policy or its reward",
+        claim=f"{pct(part.share)} of recorded answers are one character or one loop over and over {when}: the engine "
+        "that samples is broken, not the policy or its reward",
         causes=(
             "the engine computes in a precision that overflows for this model (float16)",
             "it holds other weights than the trainer, or a part of them: a merge, a cast, a shard",
