@@ -17,7 +17,6 @@ from ptt.diagnostics.statistics.change_point import rate_change
 JUNK: Final = 0.95  # of runs of four words that stood there before, or of letters: nothing is said
 FAR: Final = 8  # versions from the others of a step: more than any bound on staleness allows
 TEXT_CALL: Final = "text-call"  # begins the id of a call that stands in a message's text alone
-MIN_SPREAD: Final = 5  # durations of an episode, below the limit and at it
 AT_LIMIT: Final = 0.015  # of the longest duration: how near to it an episode ends that a limit ended
 MIN_PILED: Final = 20
 CROWDED: Final = 5.0  # times as many within the last part below the limit as in a part as wide before it

@@ -65,6 +65,7 @@ class RewardBeside:
     clean_before: float
     clean_during: float
     trained: bool  # failed samples count in the reward that is trained on
+    logged: bool = False  # the trainer logs the reward over all samples: its curve shows the fall
 
     @property
     def explained(self) -> bool:
@@ -203,7 +204,7 @@ def _severity(stretch: Stretch, reward: RewardBeside | None, *, limits: Limits) 
     much = stretch.mean >= limits["high"]
     if reward is not None and reward.trained:
         return Severity.HIGH if much else Severity.MEDIUM
-    explains = reward is not None and reward.explained
+    explains = reward is not None and reward.explained and reward.logged
     return Severity.MEDIUM if much and (stretch.lasting or explains) else Severity.LOW
 
 
@@ -296,6 +297,7 @@ def _of_cohorts(evidence: Evidence, inside: Steps) -> RewardBeside | None:
         clean_before=_mean(parts[1][1], kept_before),
         clean_during=_mean(parts[1][1], kept_within),
         trained=False,
+        logged=True,
     )
 
 

@@ -80,12 +80,15 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if rise is not None:
         return _finding(rise, limits)
     dropped = counters is not None and any(kind in counters.shares for kind in DROPPED)
-    if pair is None and not dropped and (rows is None or not rows.unscored.any()):
+    short = pair is None or min(len(series.finite()[0]) for series in pair) < MIN_VALUES
+    if short and not dropped and (rows is None or not rows.unscored.any()):
         return NotJudged(
-            reason="nothing tells which samples are left out of the reward",
+            reason="nothing tells which samples are left out of the reward"
+            if pair is None
+            else f"the reward over all samples is logged at fewer than {MIN_VALUES} steps",
             missing=("reward/unfiltered",),
             enable="log the reward over all samples beside that over the trained ones, or count those dropped",
-            absent=True,
+            absent=pair is None,
         )
     return Healthy(reason=_healthy(pair, rows))
 
