@@ -49,7 +49,8 @@ def episodes(*, limit: float, says: str) -> list[Row]:
             cut = took >= limit
             rows.append(
                 {"id": f"{step}:{place}", "task_id": str(place), "step": step, "reward": 0.0 if cut else 1.0,
-                 "duration_s": min(took, limit + generator.uniform(0, 2)), "termination_reason": says if cut else "done"}
+                 "duration_s": min(took, limit + generator.uniform(0, 2)),
+                 "termination_reason": says if cut else "done"}
             )  # fmt: skip
     return rows
 
