@@ -3,8 +3,7 @@
 What is left where texts are not saved: rLLM's workflow episodes (`termination_reason`, `is_correct`, `trajectories`
 with a reward each; rllm-org/rllm, rllm/types.py), NeMo-Gym's rollouts without request (`_ng_task_index`,
 `failure_reason`, `mask_sample`; NVIDIA-NeMo/Gym, nemo_gym/rollout_collection.py), slime's and miles' samples (`status`,
-`rollout_id`, `weight_versions`; THUDM/slime, slime/utils/types.py), and home-made rows of the same names. A step that
-the rows do not name may be that of the file's name.
+`rollout_id`, `weight_versions`; THUDM/slime, slime/utils/types.py), and home-made rows of the same names.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any, Final
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.record_files import holds, records, splits
 from ptt.diagnostics.parsers.io.record_labels import REWARDS, labels_of, split_of, step_of
-from ptt.diagnostics.parsers.io.token_dumps import step_named
 from ptt.diagnostics.parsers.io.trajectories import Samples, read_samples
 from ptt.diagnostics.parsers.io.values import (
     as_error,
@@ -51,17 +49,16 @@ NO_EPISODE: Final = "row(s) skipped: no episode with a step and an end."
 
 def recognises(file: RunFile) -> bool:
     """Recognise rows with a step, a reward and an ending, and without texts."""
-    named = step_named(file.path) is not None
-    return holds(file, lambda found: _is_row(found, named=named))
+    return holds(file, _is_row)
 
 
-def _is_row(found: Any, *, named: bool) -> bool:
+def _is_row(found: Any) -> bool:
     if not isinstance(found, dict) or found.keys() & TEXTS or not found.keys() & {*ENDINGS, *MASKS}:
         return False
     rewarded = bool(found.keys() & {*REWARDS, "is_correct"})
     return (
         rewarded
-        and (named or _step(found) is not None)
+        and _step(found) is not None
         and not any("steps" in part for part in dicts_in(found.get("trajectories")))
     )
 
@@ -75,13 +72,11 @@ def _step(row: dict[str, Any]) -> int | None:
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield one trajectory an episode."""
-    step = step_named(file.path)
-    rows = records(file, lambda found: _is_row(found, named=step is not None))
-    yield from read_samples(Samples(file, PARSER.name), rows, lambda row, samples: _add(row, samples, step), NO_EPISODE)
+    yield from read_samples(Samples(file, PARSER.name), records(file, _is_row), _add, NO_EPISODE)
 
 
-def _add(row: dict[str, Any], samples: Samples, named_step: int | None) -> bool:
-    if not _is_row(row, named=named_step is not None):
+def _add(row: dict[str, Any], samples: Samples) -> bool:
+    if not _is_row(row):
         return False
     labels = labels_of(row)
     named = labels.columns
@@ -90,7 +85,6 @@ def _add(row: dict[str, Any], samples: Samples, named_step: int | None) -> bool:
     attempt = as_label(row.get("_ng_rollout_index"))
     identity = named["sample_id"] or (None if attempt is None or task is None else f"{task}/{attempt}")
     step = _step(row)
-    step = named_step if step is None else step
     samples.put(
         samples.new_id(digest([PARSER.name, step, env, identity])),
         {

@@ -209,7 +209,11 @@ class Silence:
 
         `step`: of the last row; `rows_until` and `lines_until` are seconds of the epoch, where the lines name dates.
         """
-        facts: Facts = {} if step is None else {"rows_until_step": step}
+        facts = self._told()
+        return facts | ({} if step is None or not facts else {"rows_until_step": step})
+
+    def _told(self) -> Facts:
+        facts: Facts = {}
         if len(self._rows) >= MIN_ROWS:
             gaps = np.diff(self._rows)
             facts["long_step_seconds"] = float(np.percentile(gaps, LONG_STEP))
