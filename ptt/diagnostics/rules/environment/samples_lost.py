@@ -217,7 +217,7 @@ def _errors(counters: SampleCounters) -> str:
 def _error_counts(counters: SampleCounters, within: Steps | None) -> dict[str, float]:
     """Return how often each error occurred, the most frequent first: of counters by cause, else of episodes."""
     found: dict[str, float] = {}
-    for kind in LOST:
+    for kind in (*LOST, "retried"):  # what is tried again failed
         for cause, series in counters.causes.get(kind, {}).items():
             steps, values = series.finite()
             inside = values if within is None else values[(steps >= within[0]) & (steps <= within[1])]

@@ -2,7 +2,7 @@
 
 What: the step time leaves its level by a factor of two or more, further and more often than its noise gives, and
 returns, and a tenth of the run's time or more goes into it. Low, since it costs time and not the policy; medium from a
-quarter of the time on.
+quarter of the time on where something is counted at these steps that waits or fails.
 Why it matters: it says when something was down, or what the run waits for.
 What it is not: a step in every k that is slow by design, because it generates, evaluates or saves: those are left out.
 Nor a step time that stays long (throughput-drop).
@@ -36,6 +36,15 @@ LOST_SHARE = 0.1  # of the run's time
 TIME = "time/step"
 
 
+FAILING = ("error", "fail", "timeout", "timed_out", "waiting", "retr")
+
+
+def _fails(recurrence: Recurrence) -> bool:
+    """Return whether something is counted at these steps that waits or fails."""
+    names = (one.series.raw_name.lower() for one in recurrence.beside if one.side > 0)
+    return any(word in name for name in names for word in FAILING)
+
+
 def _finding(recurrence: Recurrence, _: Evidence, limits: Limits) -> Finding | None:
     lead = recurrence.lead
     value, level = typical(lead.values), typical(lead.levels)
@@ -47,7 +56,7 @@ def _finding(recurrence: Recurrence, _: Evidence, limits: Limits) -> Finding | N
         return None
     first = int(lead.begins[0])
     return Finding(
-        severity=Severity.MEDIUM if lost >= limits["much"] else Severity.LOW,
+        severity=Severity.MEDIUM if lost >= limits["much"] and _fails(recurrence) else Severity.LOW,
         claim=f"Steps take {sig(value)} s instead of {sig(level)} s at {steps_words(lead)}{when_words(recurrence)}, "
         f"and {pct(lost)} of the run's time is lost there{beside_words(recurrence, skip=(TIME,))}",
         observed=lost,
