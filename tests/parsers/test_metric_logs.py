@@ -149,7 +149,7 @@ def test_parts_that_name_their_step_apart_count_together_where_they_count_the_sa
         return pieces_of(written(tmp_path, f"{updates}/metrics.jsonl", jsonl(rows)))
 
     alike = read(1)
-    assert series(alike, "rollout/raw_reward")[7] == (7, pytest.approx(0.7))
+    assert [step for step, _ in series(alike, "rollout/raw_reward")] == list(range(20))
     assert series(alike, "train/loss")[7] == (7, 1.0)
     assert not series(read(4), "rollout/raw_reward")
 

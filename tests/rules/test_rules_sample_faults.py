@@ -42,7 +42,8 @@ def of(found: ptt.Diagnosis, rule: str) -> list[Finding]:
 
 def episodes(*, limit: float, says: str) -> list[Row]:
     """Return episodes whose lengths grow towards a limit of time, which ends them as `says`."""
-    generator, rows = np.random.default_rng(2), []
+    generator = np.random.default_rng(2)
+    rows: list[Row] = []
     for step in range(10, STEPS + 1, 10):
         for place in range(40):
             took = float(generator.gamma(4.0, 5.0 * step))
