@@ -49,6 +49,10 @@ NUMBERED: Final = re.compile(
     rf"(?<![\w.#-])(\d{{1,6}})(?:\s?(?:/|of|out of)\s?\d{{1,6}})?\s(?:\w{{1,20}}\s){{0,2}}{UNIT}(?![a-z])",
     re.IGNORECASE,
 )
+ALIKE: Final = bytes.maketrans(
+    b"123456789", b"777777777"
+)  # a line and the next differ by digits; a 0 says that none was
+MAX_READ: Final = 10_000  # lines that differ in more than numbers, of which the reading is kept
 WORD: Final = re.compile(r"[A-Za-z][A-Za-z]+")
 MAX_WORDS: Final = 7  # of a line that name what happened
 MAX_SHAPES: Final = 12  # of a kind: a line that holds names of samples would otherwise make a series of each
@@ -102,6 +106,7 @@ class SampleLines:
         self._shapes: dict[str, list[str]] = {}
         self._ones: Tally[tuple[str, str]] = Tally()  # lines without a number: one sample each
         self._sums: Tally[tuple[str, str]] = Tally()  # lines that say how many
+        self._read: dict[bytes, tuple[str, str, bool] | None] = {}  # by line without its numbers
         self.waited: set[str] = set()  # names of the series that count waiting
         self._headed: Tally[tuple[int, str]] = Tally()  # lines that name their step, by it and by the series' name
 
@@ -109,17 +114,30 @@ class SampleLines:
         """Take a line that is no row."""
         if not any(mark in line for mark in MARKS):
             return
-        text = _spoken(line)
-        kind = kind_of(text)
-        if kind is None:
+        masked = line[:MAX_CHARS].translate(ALIKE)
+        if masked not in self._read:
+            if len(self._read) >= MAX_READ:
+                self._read.clear()
+            self._read[masked] = self._words(_spoken(masked))
+        if (words := self._read[masked]) is None:
             return
-        headed = HEADED.match(text)
-        if headed is not None:
-            self._headed[int(headed[1]), f"{NAME}{kind}/{self._shape(kind, text[headed.end() :])}"] += 1
+        kind, shape, numbered = words
+        text = _spoken(line) if numbered else ""
+        if headed := HEADED.match(text):
+            self._headed[int(headed[1]), f"{NAME}{kind}/{shape}"] += 1
             return
         told = NUMBERED.search(text)
         counts = self._ones if told is None else self._sums
-        counts[kind, self._shape(kind, text)] += 1 if told is None else int(told[1])
+        counts[kind, shape] += 1 if told is None else int(told[1])
+
+    def _words(self, text: str) -> tuple[str, str, bool] | None:
+        """Return the kind of a line, the words that name what happened, and whether a number in it counts."""
+        kind = kind_of(text)
+        if kind is None:
+            return None
+        headed = HEADED.match(text)
+        shape = self._shape(kind, text if headed is None else text[headed.end() :])
+        return kind, shape, headed is not None or NUMBERED.search(text) is not None
 
     def headed(self) -> Iterator[tuple[int, str, int]]:
         """Yield step, name and count of the lines that name their step."""
