@@ -97,9 +97,12 @@ def shared(generator: Generator, learning: Learning, steps: IntArray, per: int) 
         * generator.uniform(1.6, 2.6)
         * np.exp(ar(generator, count, likeness=0.0, sd=generator.uniform(0.03, 0.15))),
         "len_min": lengths
-        * generator.uniform(0.25, 0.5)
-        * (1 + generator.uniform(0, 1) * done)
-        * np.exp(ar(generator, count, likeness=0.0, sd=0.2)),
+        * np.minimum(
+            1.0,
+            generator.uniform(0.25, 0.5)
+            * (1 + generator.uniform(0, 1) * done)
+            * np.exp(ar(generator, count, likeness=0.0, sd=0.2)),
+        ),
         "len_clipped": generator.binomial(rows, generator.uniform(0, 0.04), count) / rows,
         "clip": clip,
         "clip_low": clip * low,

@@ -271,7 +271,8 @@ class Source:
 
 STATE: Final = frozenset(
     {"global_step", "logging_steps", "max_steps", "save_steps", "status", "train_batch_size", "train_runtime",
-     "exit_reason", "row_unit", "rows_placed_by", "kind_of_training"}
+     "exit_reason", "row_unit", "rows_placed_by", "kind_of_training", "rows_until", "rows_until_step", "lines_until",
+     "long_step_seconds",     "silent_seconds", "silent_lines", "silent_says", "silent_said"}
 )  # fmt: skip
 """What a trainer's saved state or its log holds by itself: of its settings hardly any."""
 
@@ -490,6 +491,38 @@ class StopReplay:
         return f"It could have been stopped at step {self.step:,} of {self.last_step:,}, at {odds}."
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a run went on for after the fault of its headline began, and after the point where it could have stopped.
+
+    steps: from the first step with the fault to the last, both included. hours: None where no times are logged.
+    """
+
+    rule: str
+    onset_step: int
+    last_step: int
+    steps: int
+    hours: float | None = None
+    stop_step: int | None = None  # where a watch would have stopped it; None: nowhere
+    steps_after_stop: int | None = None
+    hours_after_stop: float | None = None
+
+    @property
+    def said(self) -> str:
+        """One sentence."""
+        took = "" if self.hours is None else f" ({_hours(self.hours)})"
+        steps = f"{self.steps:,} step{'' if self.steps == 1 else 's'}"
+        said = f"It went on for {steps}{took} from step {self.onset_step:,} on, where the fault began"
+        if self.steps_after_stop is None or self.stop_step is None:
+            return f"{said}."
+        after = "" if self.hours_after_stop is None else f" ({_hours(self.hours_after_stop)})"
+        return f"{said}; {self.steps_after_stop:,} of them{after} came after it could have been stopped."
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.3g} hours" if hours >= 2 else f"{60 * hours:.3g} minutes"
+
+
 MISCOUNTED: Final = "miscounted"
 """Key of a finding's evidence: the canonical metrics that are not what they are called, and whose judgements follow."""
 
@@ -666,6 +699,7 @@ class DiagnosisRecord:
     ledger: Ledger | None = None  # None: no finding asks for it
     support: Support | None = None  # what the tail follows; None: no finding asks for it
     advisories: AdvisoryReport | None = None  # None: judged by a version that knew none
+    cost: Cost | None = None  # None: nothing is wrong, or it is not known since when
     stop_replay: StopReplay | None = None  # None: nothing that a watch looks at was recorded
     redacted: bool = False  # True: names and texts of the run were taken out, so that it can be shared
     guessable: bool = False  # True of a redacted one whose hashes no secret keys: a guessed name can be confirmed

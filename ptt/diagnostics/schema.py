@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-VERSION: Final = 11
+VERSION: Final = 12
 """Raised whenever a table below changes; a store written under another version is made anew."""
 
 
@@ -94,6 +94,8 @@ TRAJECTORIES: Final[dict[str, pl.DataType]] = {
     "stop_reason": pl.String(),
     "error_type": pl.String(),
     "masked": pl.Boolean(),  # left out of the loss
+    "answer_right": pl.Boolean(),  # whether the final answer is the expected one as it stands; null where either is not
+    "duration_s": pl.Float64(),
     "token_hash": pl.UInt64(),
     "task": pl.String(),  # what the writer calls the task or example; the same for every attempt at it
     "model": pl.String(),
@@ -144,11 +146,12 @@ TOOL_CALLS: Final[dict[str, pl.DataType]] = {
     "result_len": pl.Int32(),
     "result_hash": pl.UInt64(),
     "ok": pl.Boolean(),
-    "ok_source": pl.String(),  # flag | error_field | error_text | heuristic | unknown
+    "ok_source": pl.String(),  # flag | error_field | error_text | heuristic | unknown | went_on (without a result)
     "told_failed": pl.Boolean(),  # what the result itself says, whatever marks it; null where it does not say
     "told_by": pl.String(),  # CODED | WORDED | PRINTED
     "result_form": pl.UInt32(),  # hash of how the result begins, up to the first number, name or path
     "result_hints": pl.Boolean(),  # says nothing sure, but holds a word of failure, or is empty
+    "result_empty": pl.Boolean(),  # holds nothing: blank, empty brackets, or headers of items without their content
     "call_id": pl.String(),
     "error_type": pl.String(),
     "error_text": pl.String(),  # of a failed call: the beginning of what came back

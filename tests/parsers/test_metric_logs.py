@@ -138,6 +138,22 @@ def test_the_step_of_the_trainer_counts_before_episodes_and_epochs(tmp_path: Pat
     assert [step for step, _ in series(pieces, "reward")] == [0, 100, 200, 300]
 
 
+def test_parts_that_name_their_step_apart_count_together_where_they_count_the_same(tmp_path: Path) -> None:
+    def read(updates: int) -> list[Piece]:
+        rows: Rows = []
+        for at in range(20):
+            rows += [
+                {"rollout/step": at, "rollout/raw_reward": 0.1 * at},
+                {"train/step": updates * at, "train/loss": 1.0},
+            ]
+        return pieces_of(written(tmp_path, f"{updates}/metrics.jsonl", jsonl(rows)))
+
+    alike = read(1)
+    assert [step for step, _ in series(alike, "rollout/raw_reward")] == list(range(20))
+    assert series(alike, "train/loss")[7] == (7, 1.0)
+    assert not series(read(4), "rollout/raw_reward")
+
+
 def test_a_resumed_run_keeps_its_steps(tmp_path: Path) -> None:
     steps = [*range(1, 31), *range(21, 41)]
     rows = [{"step": step, "epoch": step // 10, "loss": 0.5} for step in steps]

@@ -77,6 +77,7 @@ def test_every_field_is_classified(judged: dict[str, api.Diagnosis]) -> None:
         "support",
         "advisories",
         "stop_replay",
+        "cost",
         "findings",
         "healthy",
         "not_judged",

@@ -184,7 +184,7 @@ def test_slow_steps_name_what_fails_with_them_and_are_quiet_where_they_are_by_de
     span = list(range(60, 72))
     errors = at(level(0.02, COUNT), span, 0.9)
     evidence = run_of({"time/step": at(level(100, COUNT), span, 900.0)}, other={"env/error_rate": errors})
-    (note,) = healthy(BY_ID["slow-steps"].run(evidence)).notes
+    note = broken(BY_ID["slow-steps"].run(evidence), severity=Severity.MEDIUM)
     assert "at steps 61 to 72" in note.claim
     assert "env/error_rate is 0.892 instead of 0.020" in note.claim
     by_design = run_of({"time/step": at(level(100, COUNT), list(range(9, COUNT, 10)), 500.0)})

@@ -24,6 +24,7 @@ from ptt.diagnostics.rules.interface import Rule
 SHARED = {
     "__init__",
     "comes_and_goes",
+    "faulty_samples",
     "interface",
     "reward_outcome",
     "single_series",

@@ -99,7 +99,10 @@ def test_a_rule_has_an_answer_here_or_where_its_fault_is_put_into_runs() -> None
     evidence = healthy_run(19)
     answered = {name for name in OURS if isinstance(BY_ID[name].run(evidence), Healthy)}
     of_their_own = {"tool-diversity", "mismatch-after-tools", "rank-mismatch", "negative-entropy-bonus"}
-    of_their_own |= {"survivors-only", "trained-on-failures"}  # of counters and episodes: test_rules_samples.py
+    of_their_own |= {
+        "trained-on-failures",
+        "old-weights-in-batch",
+    }  # test_rules_samples.py, test_rules_sample_faults.py
     of_their_own |= {"advantages-against-rewards", "advantages-of-other-samples", "groups-of-other-prompts"}
     of_their_own |= {"groups-of-one", "batch-wide-advantages", "advantages-off-centre"}  # test_recomputed_advantages.py
     assert set(OURS) - answered - {fault.name for fault in FAULTS} == of_their_own

@@ -55,7 +55,7 @@ def prime(failed: Callable[[int], float], *, kept: bool) -> Log:
 def test_an_outage_is_told_with_its_steps_and_what_the_others_earned(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, prime(lambda step: 0.8 if 60 <= step <= 72 else 0.02, kept=True))
     (lost,) = of(found, "samples-lost")
-    assert (lost.severity, lost.onset_step, lost.evidence["last_step"]) == (Severity.LOW, 60, 72)
+    assert (lost.severity, lost.onset_step, lost.evidence["last_step"]) == (Severity.MEDIUM, 60, 72)
     assert "among samples that finished it did not" in lost.claim
     assert not of(found, "reward-fell")
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.loop.faults import environment, learning_rates, machines, offline, rewards, texts, updates
+from benchmarks.loop.faults import (
+    environment,
+    infrastructure,
+    learning_rates,
+    machines,
+    offline,
+    rewards,
+    texts,
+    updates,
+)
 from benchmarks.loop.faults.fault import Fault
 
 FAULTS: Final[tuple[Fault, ...]] = (
     *environment.FAULTS,
+    *infrastructure.FAULTS,
     *rewards.FAULTS,
     *texts.FAULTS,
     *updates.FAULTS,
@@ -27,18 +37,16 @@ NOT_MADE: Final = (
     "reference-swapped",
     "rank-mismatch",
     "negative-entropy-bonus",
-    "samples-lost",
     "trained-on-failures",
-    "survivors-only",
-    "source-never-rewarded",
+    "silent-timeouts",
+    "right-answers-unpaid",
+    "old-weights-in-batch",
     "advantages-against-rewards",
     "advantages-of-other-samples",
     "groups-of-other-prompts",
     "groups-of-one",
     "batch-wide-advantages",
     "advantages-off-centre",
-    "reward-dips",
-    "mismatch-comes-and-goes",
     "kl-spikes",
     "entropy-excursions",
     "length-excursions",

@@ -24,6 +24,7 @@ from ptt.diagnostics.evidence.recorded_batches import Copies, RecordedBatches
 from ptt.diagnostics.evidence.reference import KlWitness, Reference
 from ptt.diagnostics.evidence.rewards import Rewards
 from ptt.diagnostics.evidence.sample_counters import SampleCounters
+from ptt.diagnostics.evidence.sample_faults import SampleFaults
 from ptt.diagnostics.evidence.segments import Segments
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tail_holders import Holders
@@ -31,6 +32,7 @@ from ptt.diagnostics.evidence.tails import Tails, ToolUse
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps, Signal
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Run, SeriesOutcome
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.mismatch_shape import MismatchShape
 
 
@@ -44,6 +46,7 @@ class Evidence:
     other: Mapping[str, Series] = field(default_factory=dict)  # of training, without a canonical name, as logged
     described: tuple[SeriesOutcome, ...] = ()  # what every recorded series did, known or not, most informative first
     eval_loss: Series | None = None  # of the evaluations during training
+    clock: tuple[IntArray, FloatArray] | None = None  # steps, and seconds of training until the end of each
     seconds: float | None = None  # how long training was logged for; None: nothing records time
     eval_losses: tuple[Series, ...] = ()  # of further evaluation data sets, each under its own name
     environment: Environment | None = None  # None: no sampled trajectory is recorded
@@ -53,6 +56,7 @@ class Evidence:
     excursions: tuple[Recurrence, ...] | None = None  # dips and spikes that recover; None: not looked for
     rewards: Rewards | None = None  # None: neither components nor single rewards
     counters: SampleCounters | None = None  # None: no sample is counted as lost, and no episode tells how it ended
+    faults: SampleFaults | None = None  # None: no sample of a step of training is recorded
     groups: PromptGroups | None = None  # None: neither rewards by prompt group nor shares of them are recorded
     freshness: Freshness | None = None  # None: no policy version is recorded
     mismatch: MismatchShape | None = None  # None: no engine's logprobs, or too few tokens before or after tool output

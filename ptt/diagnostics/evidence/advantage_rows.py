@@ -65,7 +65,7 @@ def _of_tokens(tokens: Tokens) -> AdvantageRows | None:
 
 def _of_completions(trajectories: pl.DataFrame) -> AdvantageRows | None:
     rows = trajectories.filter(pl.col("step").is_not_null() & (pl.col("split") != "eval"))
-    prompt = pl.col("prompt_hash").cast(pl.String)
+    prompt = _of_prompt(rows)
     rows = rows.with_columns(
         group_id=pl.coalesce("group_id", prompt) if rows["group_id"].is_not_null().any() else prompt,
         sample=pl.coalesce("sample_id", "trajectory_id"),
@@ -73,6 +73,18 @@ def _of_completions(trajectories: pl.DataFrame) -> AdvantageRows | None:
         length=pl.col("tokens_out"),
     )
     return _finished(rows, by_token=0.0, source="completions", components=())
+
+
+def _of_prompt(rows: pl.DataFrame) -> pl.Expr:
+    """Return the group of samples by their prompt; one that a step asks again is as many groups, in their order."""
+    key, prompt = ["step", "prompt_hash"], pl.col("prompt_hash").cast(pl.String)
+    sizes = rows.drop_nulls("prompt_hash").group_by(key).len()["len"]
+    usual = int(sizes.mode().min()) if len(sizes) else 0  # type: ignore[arg-type]
+    if usual < 2:
+        return prompt
+    again = (pl.len().over(key) > usual) & (pl.len().over(key) % usual == 0)
+    place = pl.int_range(pl.len()).over(key) // usual
+    return pl.when(again).then(pl.format("{}#{}", prompt, place)).otherwise(prompt)
 
 
 def _sample(ids: Sequence[str]) -> pl.Expr:

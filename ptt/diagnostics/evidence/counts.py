@@ -98,6 +98,14 @@ class Counts:
         after = self.steps >= step
         return float(self.hits[after].sum()), float(self.trials[after].sum())
 
+    def from_place(self, place: int) -> Counts:
+        """Return the counts from a place among the steps on."""
+        return self._part(slice(place, None))
+
+    def before(self, place: int) -> Counts:
+        """Return the counts before a place among the steps."""
+        return self._part(slice(0, place))
+
     @property
     def _third(self) -> int:
         return max(1, round(LATE_SHARE * len(self.steps)))

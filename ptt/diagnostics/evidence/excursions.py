@@ -59,6 +59,7 @@ CHECKPOINT: Final = "checkpoint"
 RESTART: Final = "restart"
 SYNC: Final = "weight sync"
 EPOCH: Final = "epoch"
+ENGINE_RESTART: Final = "engine restart"
 SPARSE_WORDS: Final[Mapping[str, frozenset[str]]] = {
     EVALUATION: frozenset({"val", "validation", "eval", "evaluation", "test", "testing"}),
     CHECKPOINT: frozenset({"save", "saving", "checkpoint", "ckpt"}),
@@ -68,7 +69,16 @@ MAX_STEPS_SHOWN: Final = 20
 LABEL_WORDS: Final = frozenset({"shard", "dataset", "host", "node", "worker", "partition"})
 VERSION_WORDS: Final = frozenset({"version"})
 SAVE_SETTINGS: Final = ("save_steps", "save_freq", "save_interval", "save_period")
-RESUMED: Final = re.compile(r"(?i)\b(?:resum(?:e|ed|ing)|recover(?:ed|ing)? (?:from|at|info)|RecoverHandler)\b")
+RESUMED: Final = re.compile(
+    r"(?i)\b(?:resum(?:e|ed|ing)|recover(?:ed|ing)? (?:from|at|info)|RecoverHandler)\b"
+    r"|\bload(?:ed|ing) (?:a )?checkpoint\b.{0,160}\bat (?:iteration|step) [1-9]"
+)
+ENGINES: Final = re.compile(
+    r"(?i)(?=.*\b(?:engine|server|replica|router|inference worker)s?\b)"
+    r"(?=.*\b(?:restart(?:ed|ing)?|respawn\w*|replac(?:ed|ing)|recover(?:ed|ing)|re-?register\w*|health check"
+    r"|unhealthy)\b)"
+)
+"""Lines of the console about an engine that was started again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +203,10 @@ def _with_beside(recurrence: Recurrence, metrics: Mapping[str, Series], other: M
         places = np.flatnonzero(np.isin(steps, lead.steps))
         if len(places) < SAME_SHARE * len(lead.steps):
             continue
+        if values[places].all() and not np.delete(values, places).any():  # a count of what happens only there
+            one = float(values[places].mean())
+            beside.append(Beside(series=series, side=SPIKE if one > 0 else DIP, sds=BESIDE_SDS, value=one, level=0.0))
+            continue
         joint = joint_departure(values, places)
         if joint is not None and abs(joint.sds) >= (SEARCHED_SDS if series.name in WATCHED else BESIDE_SDS):
             side = SPIKE if joint.sds > 0 else DIP
@@ -210,7 +224,9 @@ def happened_at(
     segments: Segments | None,
 ) -> dict[str, IntArray]:
     """Return the steps of each kind of event that the run's files show."""
-    steps: dict[str, list[IntArray]] = {kind: [] for kind in (EVALUATION, CHECKPOINT, RESTART, SYNC, EPOCH)}
+    steps: dict[str, list[IntArray]] = {
+        kind: [] for kind in (EVALUATION, CHECKPOINT, RESTART, ENGINE_RESTART, SYNC, EPOCH)
+    }
     if evaluation is not None:
         steps[EVALUATION] += [figure.series.finite()[0] for figure in evaluation.figures]
     for series in other.values():
@@ -218,6 +234,9 @@ def happened_at(
             if words_of(series.raw_name) & words:
                 steps[kind].append(_sparse(series, run))
     steps[CHECKPOINT].append(_saved(run))
+    events = tuple(events)
+    said = {event.step for event in events if event.step is not None and ENGINES.search(event.text)}
+    steps[ENGINE_RESTART].append(np.array(sorted(said), np.int64))
     steps[RESTART].append(np.array(sorted(_restarts(run, events, segments)), np.int64))
     epoch = metrics.get("epoch") or next(
         (one for one in other.values() if one.raw_name.rpartition("/")[2] == "epoch"), None
@@ -247,8 +266,8 @@ def _restarts(run: Run, events: Iterable[Event], segments: Segments | None) -> s
     """Return the last steps before the run was started again."""
     at = {overlap.first_step for overlap in segments.metrics} if segments is not None else set()
     for event in events:
-        if event.step is None or event.aside or event.step < (run.first_step or 0):
-            continue  # before the first step: how the run began
+        if event.step is None or event.aside or event.step <= (run.first_step or 0):
+            continue  # before the second step: how the run began
         ended = event.kind == "last_line" and run.last_step is not None and event.step < run.last_step
         if event.kind == "restart" or ended or (event.kind in {"stdout", "stderr"} and RESUMED.search(event.text)):
             at.add(event.step)

@@ -37,7 +37,7 @@ from ptt.diagnostics.evidence.mask import gather_mask
 from ptt.diagnostics.evidence.mismatch import gather_freshness, gather_mismatch, gather_rank_mismatch
 from ptt.diagnostics.evidence.mismatch_course import metric_signs
 from ptt.diagnostics.evidence.mismatch_tokens import gather_pattern
-from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_seconds
+from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_clock, logged_seconds
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
 from ptt.diagnostics.evidence.prompt_groups import gather_groups
 from ptt.diagnostics.evidence.recomputed_scalars import audit_scalars
@@ -45,6 +45,7 @@ from ptt.diagnostics.evidence.recorded_batches import find_copies, gather_batche
 from ptt.diagnostics.evidence.reference import gather_kl_witness, gather_reference
 from ptt.diagnostics.evidence.rewards import gather_rewards
 from ptt.diagnostics.evidence.sample_counters import gather_counters
+from ptt.diagnostics.evidence.sample_faults import gather_faults
 from ptt.diagnostics.evidence.segments import gather_segments
 from ptt.diagnostics.evidence.separate_starts import Starts, facts_of_starts, separate_starts
 from ptt.diagnostics.evidence.series import (
@@ -310,6 +311,7 @@ def gather(
         evaluation=topic("evaluation", lambda: gather_evaluation(metrics, evals, trajectories, wide)),
         rewards=topic("rewards", lambda: gather_rewards(metrics, earned, parts, wide)),
         counters=topic("sample counters", lambda: gather_counters(metrics, wide, trajectories, facts, _logged(series))),
+        faults=topic("faults of samples", lambda: gather_faults(trajectories, calls, answers)),
         groups=topic("prompt groups", lambda: gather_groups(series, earned, parts)),
         freshness=topic("freshness", lambda: gather_freshness(tokens)),
         mismatch=topic("mismatch", lambda: gather_mismatch(tokens, post_name=post_name)),
@@ -388,6 +390,7 @@ def gather(
         ),
     )
     seconds = topic("time", lambda: logged_seconds(metrics, wide))
+    clock = topic("clock", lambda: logged_clock(metrics, wide, series))
     tables |= {"courses": described.courses} if described else {}
     return Gathered(
         evidence=replace(
@@ -396,6 +399,7 @@ def gather(
             mismatch_signs=(*((pattern.sign,) if pattern else ()), *(signs or ())),
             described=described.outcomes if described else (),
             seconds=seconds,
+            clock=clock,
         ),
         # the rows leave these out, and there may be thousands
         tables=Tables(tables, {"other_series": partial(series_parts, other)}) if wide.parts else tables,

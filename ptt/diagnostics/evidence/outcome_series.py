@@ -19,6 +19,7 @@ from ptt.diagnostics.metrics.catalogue import called, kind_of, known
 from ptt.diagnostics.metrics.name_words import LOSS_WORDS, NO_LEVEL, is_outcome, is_reward, words_of
 from ptt.diagnostics.model import SeriesOutcome
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.series_description import SeriesDescription, describe
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
@@ -260,13 +261,48 @@ MAX_GAP: Final = 1800.0  # seconds between two rows: a longer one, by far the lo
 GAP_FACTOR: Final = 20.0
 
 
+def logged_clock(
+    metrics: pl.DataFrame, wide: WideMetrics, training: Mapping[str, Series]
+) -> tuple[IntArray, FloatArray] | None:
+    """Return steps, (n,), and the seconds of training until each, (n,); None where no times are logged.
+
+    By the clock of the source with most rows, pauses left out; without one, by the logged time of each step.
+    """
+    times = _times(metrics, wide)
+    if times is None:
+        taken = training.get("time/step")
+        if taken is None or not len(taken.finite()[0]):
+            return None
+        steps, seconds = taken.finite()
+        return steps, np.cumsum(seconds * np.diff(steps, prepend=steps[0] - 1))
+    by_step = times.filter(pl.col("step").is_not_null()).group_by("step").agg(pl.col("wall_time").max()).sort("step")
+    if by_step.is_empty():
+        return None
+    ends = by_step["wall_time"].to_numpy()
+    return by_step["step"].to_numpy(), np.cumsum(
+        _without_pauses(np.diff(ends, prepend=times["wall_time"].to_numpy().min()))
+    )
+
+
 def logged_seconds(metrics: pl.DataFrame, wide: WideMetrics) -> float | None:
     """Return for how long training was logged, by the clock of the source with most rows; pauses are left out."""
+    times = _times(metrics, wide)
+    if times is None:
+        return None
+    return float(_without_pauses(np.diff(times["wall_time"].unique().sort().to_numpy())).sum()) or None
+
+
+def _times(metrics: pl.DataFrame, wide: WideMetrics) -> pl.DataFrame | None:
+    """Return step and wall time of the rows of training, of the source with most of them."""
     rows = metrics.filter((pl.col("split") == "train") & pl.col("wall_time").is_not_null())
-    times = pl.concat([rows.select("source", "wall_time"), wide.times().select("source", "wall_time")])
+    times = pl.concat([rows.select("step", "source", "wall_time"), wide.times().select("step", "source", "wall_time")])
     if times.is_empty():
         return None
     source = times["source"].value_counts().sort("count", "source", descending=[True, False])["source"][0]
-    gaps = np.diff(times.filter(pl.col("source") == source)["wall_time"].unique().sort().to_numpy())
+    return times.filter(pl.col("source") == source)
+
+
+def _without_pauses(gaps: FloatArray) -> FloatArray:
+    """Return the seconds between rows with 0 for a pause between two starts."""
     usual = float(np.median(gaps)) if len(gaps) else 0.0
-    return float(gaps[gaps <= max(MAX_GAP, GAP_FACTOR * usual)].sum()) or None
+    return np.where((gaps > max(MAX_GAP, GAP_FACTOR * usual)) | (gaps < 0), 0.0, gaps)

@@ -22,6 +22,7 @@ from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 
+LINES: Final = "console_lines/"
 PREFIX: Final = "samples/"
 COUNTED: Final = ("failed", "timed_out", "unscored", "dropped", "evicted", "filtered", "masked", "retried")
 LOST: Final = ("failed", "timed_out", "unscored", "dropped")
@@ -142,7 +143,10 @@ def _parts(raws: Sequence[str], part: Part) -> dict[str, tuple[str, str]]:
 def _grouped(parts: Mapping[str, tuple[str, str]], series: Mapping[str, Series]) -> dict[str, dict[str, Series]]:
     """Put series by canonical name and part; of several with one part, the first by name: one is of an environment."""
     grouped: dict[str, dict[str, Series]] = {}
+    logged = {name for raw, (name, _) in parts.items() if not raw.startswith(LINES) and raw in series}
     for raw, (name, part) in sorted(parts.items()):
+        if raw.startswith(LINES) and name in logged:  # lines of the console repeat what is logged
+            continue
         if raw in series and len(grouped.get(name, ())) < MAX_CAUSES and len(series[raw].finite()[0]):
             grouped.setdefault(name, {}).setdefault(part, series[raw])
     return grouped
@@ -321,18 +325,25 @@ def count_episodes(trajectories: pl.DataFrame) -> Episodes | None:
     sure = placed.filter(pl.col("split") == "train")
     placed = (sure if sure.height else placed).unique("trajectory_id", keep="first", maintain_order=True)
     ended = pl.col("error_type").is_not_null() | pl.col("stop_reason").is_not_null() | pl.col("masked").is_not_null()
-    if not placed.select(ended.any()).item():
+    silent = _is_silent(placed["tokens_out"])
+    if not (placed.select(ended.any()).item() or silent.any()):
         return None
     faults = [error for error in placed["error_type"].drop_nulls().unique() if is_fault(error)]
     stops = [stop for stop in placed["stop_reason"].drop_nulls().unique() if STOPS.search(stop)]
     failed = pl.col("error_type").is_in(faults) | (pl.col("error_type").is_null() & pl.col("stop_reason").is_in(stops))
     scored = pl.col("reward").is_finite().fill_null(value=False)
-    rows = placed.with_columns(failed=failed.fill_null(value=False), scored=scored).with_columns(
-        cause=pl.when("failed").then(pl.coalesce("error_type", "stop_reason")),
+    placed = placed.with_columns(silent=silent)
+    rows = placed.with_columns(failed=failed.fill_null(value=False) | pl.col("silent"), scored=scored).with_columns(
+        cause=pl.when(pl.col("error_type").is_in(faults))
+        .then("error_type")
+        .when("silent")
+        .then(pl.lit(SILENT))
+        .when("failed")
+        .then("stop_reason"),
         gain=_gain(),
         trained=pl.col("failed")
         & pl.col("scored")
-        & pl.col("error_type").is_not_null()
+        & (pl.col("error_type").is_not_null() | pl.col("silent"))
         & ~pl.col("masked").fill_null(value=False),
     )
     by_step = _by_step(rows)
@@ -344,6 +355,21 @@ def count_episodes(trajectories: pl.DataFrame) -> Episodes | None:
         masks_recorded=bool(rows["masked"].is_not_null().any()),
         causes=dict(sorted(causes.items(), key=lambda entry: (-entry[1], entry[0]))[:MAX_CAUSES]),
     )
+
+
+SILENT: Final = "no token was generated"
+USUAL_TOKENS: Final = 20  # of the median sample: where answers are a word, one token is one
+
+
+def _is_silent(tokens: pl.Series) -> pl.Series:
+    """Return which samples hold no token or only the one that ends them, where others are answers of some length.
+
+    Such a row stands for an episode that failed before it began.
+    """
+    median = tokens.median()
+    if not isinstance(median, float) or median < USUAL_TOKENS:
+        return pl.repeat(False, len(tokens), dtype=pl.Boolean, eager=True)
+    return (tokens <= 1).fill_null(value=False)
 
 
 def _by_step(rows: pl.DataFrame) -> pl.DataFrame:

@@ -68,6 +68,7 @@ PASSED: Final = {
 LABELLING: Final = frozenset(
     {"reward", "success", "stop_reason", "model", "truncated", "cost_usd", "tokens_in", "tokens_out", "env", "task"}
 )
+EXPECTED: Final = ("ground_truth", "gts", "expected_answer", "reference_answer", "gold_answer")
 NO_TRACE: Final = "record(s) skipped: no conversation, call or event in them."
 PLAN: Final = "agent records"
 DIGITS: Final = re.compile(r"-?\d{1,9}(?:\.\d{1,20})?")
@@ -296,6 +297,7 @@ class _Reader:
                 asked=asked,
                 tools=tools_of([record]),
                 columns=labels.columns | told,
+                expected=next((record[key] for key in EXPECTED if record.get(key) is not None), None),
             )
         )
 

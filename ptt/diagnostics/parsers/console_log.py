@@ -20,6 +20,7 @@ import polars as pl
 
 from ptt.diagnostics.metrics.aliases import framework_of
 from ptt.diagnostics.parsers.io.console_context import ConsoleContext
+from ptt.diagnostics.parsers.io.console_incidents import SampleLines, Silence, speaks_of_samples
 from ptt.diagnostics.parsers.io.console_lines import ConsoleRow, overwritten
 from ptt.diagnostics.parsers.io.console_pairs import Counter, is_metric_name
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
@@ -85,6 +86,8 @@ RAISED: Final = "Traceback (most recent call last)"
 MIN_CONSOLE: Final = 3  # such signs, in a text that is more than a quoted console line
 OF_LINES: Final = -(1 << 40)  # from here on, places count lines downwards, while no row is placed
 MIN_ROWS: Final = 2  # in one dialect, where no name is known
+MIN_SPEAKING: Final = 20  # lines about lost samples, in a file named as a log
+PROSE_BYTES: Final = 1000  # a longer line is a dump
 LAST_LINES: Final = 60  # in which an exception or a closing word ends the file, rather than being quoted in its middle
 
 
@@ -109,7 +112,9 @@ def recognises(file: RunFile) -> bool:
         return True
     if not tail and not _packed(file) and _ends(file.readable_head):
         return True
-    return (name.endswith(SUFFIXES) or name in NAMES) and _holds_rows(_long_head(file))
+    if not (name.endswith(SUFFIXES) or name in NAMES):
+        return False
+    return _holds_rows(_long_head(file)) or _speaks_of_samples(file.readable_head)
 
 
 def _packed(file: RunFile) -> bool:
@@ -174,6 +179,12 @@ def _holds_rows(text: bytes) -> bool:
             if row.counter.unit == "step" and known > (0 if row.counter.total else 1):
                 return True
     return any(True for _ in context.uncounted.rows())
+
+
+def _speaks_of_samples(text: bytes) -> bool:
+    """Return whether line after line says that samples were lost: the console of a start that came to no row."""
+    lines = (line.decode("utf-8", "replace") for line in text.split(b"\n") if len(line) <= PROSE_BYTES)
+    return sum(map(speaks_of_samples, lines)) >= MIN_SPEAKING
 
 
 def _holds_pasted(text: bytes) -> bool:
@@ -273,6 +284,10 @@ class ConsoleReader:
         self.config = PrintedConfig()
         self.events = EventLog(file)
         self.endings = EndingLog(self.events)
+        self.samples, self.silence = SampleLines(), Silence()
+        self.counted_at: int | None = None  # the last step at which lines about samples were counted
+        self.counted_steps: set[int] = set()
+        self.columns_at: dict[str, set[int]] = {}  # by name of a series that counts lines: the steps that have some
         self.columns, self.other_units = MetricColumns(file), MetricColumns(file)
         self.unplaced = MetricColumns(file)  # rows without a counter, by their place in `numbers`
         self.numbers: list[int] = []  # for each such row, how many training rows came before
@@ -306,6 +321,7 @@ class ConsoleReader:
             return
         last = b""
         rows = 0  # a line holds several where each is followed by a carriage return
+        held = self.context.uncounted.held
         for segment in _segments(line):
             blank = not segment or segment.isspace()
             if blank or b"%|" in segment:
@@ -320,6 +336,8 @@ class ConsoleReader:
                 self.overwritten += 1
         if last:
             self.last = last
+        if rows or self.context.uncounted.held > held:
+            self.silence.row(line)
         if not rows and last:
             self._other(last)
         elif b"omplete" in last or b"inish" in last or b"inal validation" in last:  # closing words beside numbers
@@ -333,6 +351,8 @@ class ConsoleReader:
             return
         self.endings.settle(self.place)
         self.step = step
+        self.silence.row(line)
+        self._count_samples()
         self.context.headlines.see(self.context.number, ELSEWHERE, Counter(at=step))
         if self.endings.told:
             self.endings.trained()
@@ -351,6 +371,8 @@ class ConsoleReader:
     def _other(self, last: bytes) -> None:
         """Take a line without log calls, in its last redrawn state."""
         self.config.see(last)
+        self.samples.see(last)
+        self.silence.line(last)
         text = last.decode("utf-8", "replace")
         if "teps = " in text and (match := ANNOUNCED.search(text)):
             self.announced = int(match[1].replace(",", ""))
@@ -371,12 +393,23 @@ class ConsoleReader:
             step = self.step  # an epoch's summary behind its steps
         if step is not None:
             self.step = step
+            self._count_samples()
         self._place(row, step)
         if CLOSING in row.values:
             self.endings.runtime = row.values[CLOSING]
             self.endings.complete(self.place)
         elif self.endings.told and _is_step(row):
             self.endings.trained()
+
+    def _count_samples(self) -> None:
+        """Count at a new step what lines said of samples since the last one."""
+        if self.step is None or (self.counted_at is not None and self.step <= self.counted_at):
+            return
+        self.counted_at = self.step
+        self.counted_steps.add(self.step)
+        for name, count in self.samples.take():
+            self.columns_at.setdefault(name, set()).add(self.step)
+            self.columns.add(self.step, name, float(count), None, self.context.number)
 
     def _place(self, row: ConsoleRow, step: int | None, number: int | None = None) -> None:
         """Keep a row at its step, at its other count, or in order; `number`: among rows with the same names."""
@@ -485,6 +518,11 @@ class ConsoleReader:
     def close(self) -> Iterator[Piece]:
         """Yield what had to wait for the end of the file."""
         ended = self.endings.close(self.place)
+        for name in sorted(self.samples.waited):  # 0 where it did not wait, as a series that is held against others
+            for step in sorted(self.counted_steps - self.columns_at.get(name, set())):
+                self.columns.add(step, name, 0.0, None, self.context.number)
+        for step, name, count in self.samples.headed():
+            self.columns.add(step, name, float(count), None, self.context.number)
         self.counted += self.other_units.frames()
         self._recurring()
         yield from self.flush()
@@ -509,7 +547,7 @@ class ConsoleReader:
         yield from self._notes(placement)
         names = self.columns.names | self.unplaced.names | self.other_units.names
         yield from framework_facts(self.frameworks.pop() if len(self.frameworks) == 1 else framework_of(names))
-        if facts := self.config.facts | self._facts(placement) | ended:
+        if facts := self.config.facts | self._facts(placement) | ended | self.silence.facts(self.step):
             yield Context(facts=facts)
 
     def _of_lines(self, places: pl.Series) -> pl.Series:

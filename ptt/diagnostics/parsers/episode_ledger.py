@@ -2,7 +2,8 @@
 
 What is left where texts are not saved: rLLM's workflow episodes (`termination_reason`, `is_correct`, `trajectories`
 with a reward each; rllm-org/rllm, rllm/types.py), NeMo-Gym's rollouts without request (`_ng_task_index`,
-`failure_reason`, `mask_sample`; NVIDIA-NeMo/Gym, nemo_gym/rollout_collection.py), and home-made rows of the same names.
+`failure_reason`, `mask_sample`; NVIDIA-NeMo/Gym, nemo_gym/rollout_collection.py), slime's and miles' samples (`status`,
+`rollout_id`, `weight_versions`; THUDM/slime, slime/utils/types.py), and home-made rows of the same names.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ptt.diagnostics.parsers.io.trajectories import Samples, read_samples
 from ptt.diagnostics.parsers.io.values import (
     as_error,
     as_flag,
+    as_int64,
     as_label,
     as_name,
     as_number,
@@ -35,6 +37,8 @@ ERRORS: Final = ("failure_reason", "error_type", "exception_type", "error", "fai
 MASKS: Final = ("mask_sample", "masked", "is_masked")
 TURNS: Final = ("num_steps", "num_turns", "n_turns")
 CALLS: Final = ("num_tool_calls", "n_tool_calls", "total_tool_calls")
+STEPS: Final = ("step", "rollout_id")
+DEFAULT: Final = "default"  # SGLang's weight version before the first update
 TEXTS: Final = frozenset(
     {"messages", "conversations", "conversation", "prompt", "completion", "responses_create_params", "trajectory",
      "history", "steps", "traces", "nodes", "output", "text"}
@@ -61,7 +65,9 @@ def _is_row(found: Any) -> bool:
 
 def _step(row: dict[str, Any]) -> int | None:
     step = step_of(row)
-    return as_step(row.get("step")) if step is None else step
+    return (
+        next((count for key in STEPS if (count := as_step(row.get(key))) is not None), None) if step is None else step
+    )
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -94,7 +100,9 @@ def _add(row: dict[str, Any], samples: Samples) -> bool:
             "n_tool_calls": _count(row, CALLS),
             "error_type": next((name for key in ERRORS if (name := as_error(row.get(key)))), None),
             "masked": next((flag for key in MASKS if (flag := as_flag(row.get(key))) is not None), None),
-            "tokens_out": named["tokens_out"] or _tokens(row),
+            "tokens_out": _tokens(row) if named["tokens_out"] is None else named["tokens_out"],
+            "stop_reason": named["stop_reason"] or as_label(row.get("status")),
+            "policy_version": _version(row),
         },
     )
     return True
@@ -116,6 +124,13 @@ def _reward(row: dict[str, Any], own: float | None) -> float | None:
 
 def _count(row: dict[str, Any], names: tuple[str, ...]) -> int | None:
     return next((count for name in names if (count := as_step(row.get(name))) is not None), None)
+
+
+def _version(row: dict[str, Any]) -> int | None:
+    """Return the oldest version that sampled the episode; an engine that got no weights yet calls its own `default`."""
+    told = row.get("weight_versions", row.get("weight_version"))
+    versions = [0 if one == DEFAULT else as_int64(one) for one in (told if isinstance(told, list) else [told])]
+    return min((one for one in versions if one is not None), default=None)
 
 
 def _tokens(row: dict[str, Any]) -> int | None:

@@ -24,7 +24,16 @@ OTHER: Final = frozenset({*STEPS, *KEYS, "advantages", "entropy", "image", "imag
 
 def recognises(file: RunFile) -> bool:
     """Recognise objects whose step, prompt and completion are lists."""
-    return begins_with(file, lambda row: all(isinstance(row.get(key), list) for key in (*KEYS, _step_key(row))))
+    return begins_with(file, lambda row: _is_call(row) or _is_sample(row))
+
+
+def _is_call(row: dict[str, Any]) -> bool:
+    return all(isinstance(row.get(key), list) for key in (*KEYS, _step_key(row)))
+
+
+def _is_sample(row: dict[str, Any]) -> bool:
+    """Return whether a row is one sample of such a log, written out again: its step is a text in no other."""
+    return isinstance(row.get("step"), str) and all(isinstance(row.get(key), str) for key in KEYS)
 
 
 def _step_key(row: dict[str, Any]) -> str:
@@ -43,7 +52,7 @@ class _Calls:
     seen: dict[int, int] = field(default_factory=dict)
 
     def add(self, record: dict[str, Any], samples: Samples) -> bool:
-        rows, uneven = rows_of_columns(record, "completion")
+        rows, uneven = ([record], list[str]()) if _is_sample(record) else rows_of_columns(record, "completion")
         sound = bool(rows) and not uneven
         here: dict[int, int] = {}
         for row in rows:

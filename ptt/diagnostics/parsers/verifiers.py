@@ -72,18 +72,24 @@ ROUNDED: Final = "rounded4"  # logp_kind
 ROUNDS_SINCE: Final = (0, 4)
 FLOATS: Final = tuple(COMPACT.values())
 SHARED: Final = ("step", "trajectory_id", "group_id", "env", "reward", "policy_version")  # of sequence and trajectory
+SET: Final = ("trajectory_id", "step", "split", "prompt_hash", "reward")  # of a chat, by `Samples.add`
 EVERY_ARRIVAL: Final = "/all/"  # prime-rl: what failed is among these, and is not trained on
 NO_EPISODE: Final = "line(s) skipped: not an episode."
 
 
 def recognises_traces(file: RunFile) -> bool:
     """Recognise a file by the first row: an episode with traces of nodes."""
-    return any(_traces(record) for record in first_objects(file, 1))
+    return any(_traces(record) or _chats(record) for record in first_objects(file, 1))
 
 
 def _traces(episode: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the traces of an episode that hold nodes."""
     return [trace for trace in dicts_in(episode.get("traces")) if isinstance(trace.get("nodes"), list)]
+
+
+def _chats(episode: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the traces of an episode whose messages are spelt out: an export without tokens."""
+    return [trace for trace in dicts_in(episode.get("traces")) if isinstance(trace.get("messages"), list)]
 
 
 def read_traces(file: RunFile) -> Iterator[Piece]:
@@ -101,6 +107,8 @@ def read_traces(file: RunFile) -> Iterator[Piece]:
                 bad += 1
             else:
                 broken += sum(not reader.add(episode, trace) for trace in _traces(episode))
+                for trace in _chats(episode):
+                    reader.add_chat(episode, trace)
         yield from reader.take()
     yield from count_notes(file, {NO_EPISODE: bad}, lost=(NO_EPISODE,))
     if broken:
@@ -155,6 +163,33 @@ class _Reader:
         self._samples.put(key, columns, turns=turns, calls=calls, rewards=_rewards(trace))
         self._keep_conversation(key, trace)
         return True
+
+    def add_chat(self, episode: dict[str, Any], trace: dict[str, Any]) -> None:
+        """Add a trace without nodes, by its messages."""
+        columns = _columns(episode, trace, self._samples.file)
+        task = dict_of(episode.get("task"))
+        named = {
+            "group_id": columns["group_id"] or as_label(task.get("idx")),
+            "env": columns["env"] or as_name(episode.get("env")),
+            "n_turns": as_count(trace.get("num_turns")),
+            "truncated": as_flag(trace.get("is_truncated")),
+            "duration_s": as_plain_number(nested(trace, "timing", "total")),
+        }
+        reward = as_plain_number(trace.get("reward"))
+        self._samples.add(
+            Sample(
+                step=columns["step"],
+                split=columns["split"],
+                completion=self._samples.objects(trace["messages"]),
+                identity=[columns["step"], episode.get("id"), trace],
+                prompt=task or None,
+                reward=columns["reward"] if reward is None else reward,
+                columns={
+                    key: value for key, value in (columns | named).items() if value is not None and key not in SET
+                },
+                expected=task.get("answer"),
+            )
+        )
 
     def _keep_conversation(self, key: str, trace: dict[str, Any]) -> None:
         """Keep the messages of the last path: an agent that cleared its context begins another."""
@@ -368,6 +403,7 @@ def _add(record: dict[str, Any], samples: Samples) -> bool:
                 "stop_reason": as_name(record.get("stop_condition")),
                 "error_type": as_name(error.get("error") if isinstance(error, dict) else error),
             },
+            expected=record.get("answer"),
         )
     )
     return True

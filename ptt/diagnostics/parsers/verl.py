@@ -155,6 +155,8 @@ BATCHES = Parser(
 
 ROLLOUTS_KEYS: Final = frozenset({"input", "output", "score", "step"})
 OWN: Final = ROLLOUTS_KEYS | {"gts", "uid", "request_id", "data_source", "num_turns", "__num_turns__"}
+LENGTHS: Final = ("response_tokens", "response_length", "num_output_tokens", "completion_tokens")
+SPECIAL: Final = re.compile(r"<\|[a-z_]{1,30}\|>|</s>|<pad>|<eos>|\[PAD\]")
 UID: Final = re.compile(r"(?P<prompt>.+)_\d+_\d+")  # {prompt}_{session}_{output}
 
 
@@ -195,14 +197,22 @@ def _add(record: dict[str, Any], samples: Samples) -> bool:
                 "sample_id": uid,
                 "group_id": group["prompt"] if group else None,
                 "env": suite,
+                "tokens_out": _tokens(record, output),
                 **({} if turns is None else {"n_turns": turns}),
             },
+            expected=record.get("gts"),
         )
     )
     if split == "eval":
         for name, value in {"score": score, **extras}.items():
             samples.mean(suite or "validation", step, name, value)
     return True
+
+
+def _tokens(record: dict[str, Any], output: str) -> int | None:
+    """Return the response's tokens, where the reward function's extra values tell them; a blank text has none."""
+    told = next((count for key in LENGTHS if (count := as_count(record.get(key))) is not None), None)
+    return told if told is not None or SPECIAL.sub("", output).strip() else 0
 
 
 def _turns(found: Any) -> int | None:

@@ -10,9 +10,11 @@ from ptt.diagnostics.rules.critic import (
 )
 from ptt.diagnostics.rules.data_freshness import (
     engine_mismatch,
+    junk_samples,
     mismatch_after_tools,
     mismatch_comes_and_goes,
     old_logprobs_off,
+    old_weights_in_batch,
     rank_mismatch,
     stale_rollouts,
     versions_unknown,
@@ -41,6 +43,7 @@ from ptt.diagnostics.rules.data_validity import (
     unrelated_logprobs,
 )
 from ptt.diagnostics.rules.environment import (
+    calls_not_made,
     failures_under_load,
     failures_unrecovered,
     malformed_calls,
@@ -48,10 +51,12 @@ from ptt.diagnostics.rules.environment import (
     repeated_calls,
     runaway_episodes,
     samples_lost,
+    silent_timeouts,
     tool_failures,
     tool_latency,
     tool_use_vanished,
     underused_tools,
+    useless_results,
     void_turns,
 )
 from ptt.diagnostics.rules.evaluation import (
@@ -132,6 +137,7 @@ from ptt.diagnostics.rules.reward import (
     reward_sign,
     reward_stuck,
     reward_variance,
+    right_answers_unpaid,
     slice_degradation,
     source_never_rewarded,
 )
@@ -142,6 +148,7 @@ from ptt.diagnostics.rules.systems import (
     memory_imbalance,
     out_of_memory,
     run_cut_short,
+    run_stalled,
     slow_steps,
     stragglers,
     throughput_drop,
@@ -189,8 +196,10 @@ VALIDITY_RULES: tuple[Rule, ...] = (
 ENVIRONMENT_RULES: tuple[Rule, ...] = (
     tool_use_vanished.RULE,
     tool_failures.RULE,
+    calls_not_made.RULE,
     failures_under_load.RULE,
     underused_tools.RULE,
+    useless_results.RULE,
     tool_latency.RULE,
     malformed_calls.RULE,
     repeated_calls.RULE,
@@ -199,6 +208,7 @@ ENVIRONMENT_RULES: tuple[Rule, ...] = (
     void_turns.RULE,
     runaway_episodes.RULE,
     samples_lost.RULE,
+    silent_timeouts.RULE,
 )
 EVALUATION_RULES: tuple[Rule, ...] = (
     eval_protocol_changed.RULE,
@@ -220,6 +230,7 @@ REWARD_RULES: tuple[Rule, ...] = (
     reward_dips.RULE,
     reward_follows_length.RULE,
     reward_variance.RULE,
+    right_answers_unpaid.RULE,
     length_inflation.RULE,
     calls_inflation.RULE,
     refusals_rise.RULE,
@@ -281,9 +292,11 @@ EXPLORATION_RULES: tuple[Rule, ...] = (
 )
 DATA_FRESHNESS_RULES: tuple[Rule, ...] = (
     engine_mismatch.RULE,
+    junk_samples.RULE,
     mismatch_after_tools.RULE,
     mismatch_comes_and_goes.RULE,
     old_logprobs_off.RULE,
+    old_weights_in_batch.RULE,
     rank_mismatch.RULE,
     stale_rollouts.RULE,
     versions_unknown.RULE,
@@ -308,6 +321,7 @@ SYSTEMS_RULES: tuple[Rule, ...] = (
     memory_growth.RULE,
     out_of_memory.RULE,
     run_cut_short.RULE,
+    run_stalled.RULE,
 )
 POST_TRAINING_RULES: tuple[Rule, ...] = (
     at_chance.RULE,

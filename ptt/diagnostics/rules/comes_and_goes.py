@@ -18,6 +18,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.excursions import (
     CHECKPOINT,
     DIP,
+    ENGINE_RESTART,
     EPOCH,
     EVALUATION,
     RESTART,
@@ -43,7 +44,7 @@ NAMED_BESIDE: Final = 2
 MAX_FACTOR: Final = 1000.0  # that a fall to 0 counts for
 TELLING: Final = (
     ("mismatch/", "mult_prob_error", "logprob"),
-    ("error", "fail", "timeout"),
+    ("error", "fail", "timeout", "console_lines/"),
     ("len/", "trunc", "clip", "length"),
     ("reward", "score"),
 )
@@ -54,6 +55,7 @@ WORDS: Final = {
     EVALUATION: "evaluation",
     CHECKPOINT: "saved checkpoint",
     RESTART: "restart",
+    ENGINE_RESTART: "restart of an engine",
     SYNC: "weight update of the engine",
     EPOCH: "new epoch",
 }
@@ -66,6 +68,9 @@ CAUSES: Final = {
     RESTART: (
         "the first weight update after the start sent other weights than those restored: the reference's, or the "
         "initial ones",
+    ),
+    ENGINE_RESTART: (
+        "an engine that was started again answers before it has the trainer's weights: with the base model's",
     ),
     SYNC: ("a weight update that reaches the engine late, or in part",),
     EPOCH: ("the last batch of an epoch is short, or each epoch begins with other tasks",),
@@ -211,6 +216,13 @@ def confirm_of(recurrence: Recurrence) -> tuple[str, ...]:
     if event is not None and event.kind in {EVALUATION, CHECKPOINT, SYNC}:
         looks.append(f"run some steps without any {WORDS[event.kind]}: does it stay away?")
     return tuple(looks)
+
+
+def cause_words(recurrence: Recurrence) -> str:
+    """Return what is behind what the excursions go with, as the end of a claim, where engine and trainer disagree."""
+    event = event_of(recurrence)
+    known = event is not None and event.kind in CAUSES and is_engine(recurrence)
+    return f": {CAUSES[event.kind][0]}" if known and event is not None else ""
 
 
 def typical(values: FloatArray) -> float:

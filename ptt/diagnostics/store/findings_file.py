@@ -27,6 +27,7 @@ from ptt.diagnostics.model import (
     Answer,
     AuditRow,
     CoreQuestion,
+    Cost,
     Coverage,
     Diagnosis,
     Finding,
@@ -184,6 +185,17 @@ class _StopReplay(_Part):
     warned_step: Integer | None
     guards: Annotated[tuple[_Guard, ...], Meta(max_length=MAX_ENTRIES)]
     watched: Texts
+
+
+class _Cost(_Part):
+    rule: str
+    onset_step: Integer
+    last_step: Integer
+    steps: Count
+    hours: Number | None
+    stop_step: Integer | None
+    steps_after_stop: Integer | None
+    hours_after_stop: Number | None
 
 
 class _Aggregates(_Part):
@@ -376,6 +388,7 @@ class _Document(_Part):
     crashes: Annotated[tuple[_Crash, ...], Meta(max_length=MAX_FINDINGS)] = ()
     outcome: _Outcome | None = None
     stop_replay: _StopReplay | None = None
+    cost: _Cost | None = None
     audit: Annotated[tuple[_AuditRow, ...], Meta(max_length=MAX_FINDINGS)] | None = None
     ledger: _Ledger | None = None
     support: _Support | None = None
@@ -452,6 +465,7 @@ def _diagnosis(document: _Document) -> Diagnosis:
         outcome=_outcome(document.outcome),
         advisories=document.advisories,
         stop_replay=_stop_replay(document.stop_replay),
+        cost=None if document.cost is None else Cost(**structs.asdict(document.cost)),
         audit=None if document.audit is None else tuple(AuditRow(**structs.asdict(row)) for row in document.audit),
         ledger=_ledger(document.ledger),
         support=None if document.support is None else _support(document.support),

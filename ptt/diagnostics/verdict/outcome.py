@@ -11,14 +11,27 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
+import numpy as np
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.outcome_series import LOSSES, MAX_SERIES, is_bookkeeping
 from ptt.diagnostics.evidence.run_end import Ending, Progress, RunEnd, progress_of, read_end
 from ptt.diagnostics.evidence.separate_starts import JUDGED, RUNS
 from ptt.diagnostics.metrics.name_words import LOSS_WORDS, is_outcome, is_reward, words_of
-from ptt.diagnostics.model import CoreQuestion, Outcome, Run, SeriesOutcome, in_unit
+from ptt.diagnostics.model import (
+    STEP,
+    CoreQuestion,
+    Cost,
+    Diagnosis,
+    Outcome,
+    Run,
+    SeriesOutcome,
+    Severity,
+    in_unit,
+)
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
+from ptt.diagnostics.verdict.causes import first_failure
 from ptt.diagnostics.wording import pct, sig
 
 MAX_TOLD: Final = 3  # series of a sentence
@@ -89,6 +102,39 @@ def outcome_of(evidence: Evidence) -> Outcome:
         cost=cost,
         said=" ".join(filter(None, (how_ended, did, cost))),
     )
+
+
+def cost_of(diagnosis: Diagnosis, evidence: Evidence) -> Cost | None:
+    """Return for how long the run went on after the fault of its headline began; None where that is not known."""
+    serious = [one for one in diagnosis.findings if one.severity.at_least(Severity.MEDIUM)]
+    found, last = first_failure(serious), diagnosis.run.last_step
+    if found is None or found.onset_step is None or last is None or found.onset_step >= last:
+        return None
+    if diagnosis.run.step_unit != STEP:
+        return None
+    replay = diagnosis.stop_replay
+    stop = replay.step if replay is not None and replay.step is not None and replay.step < last else None
+    stop = stop if stop is not None and stop >= found.onset_step else None
+    return Cost(
+        rule=found.id,
+        onset_step=found.onset_step,
+        last_step=last,
+        steps=last - found.onset_step + 1,
+        hours=_hours_since(evidence, found.onset_step - 1),
+        stop_step=stop,
+        steps_after_stop=None if stop is None else last - stop,
+        hours_after_stop=None if stop is None else _hours_since(evidence, stop),
+    )
+
+
+def _hours_since(evidence: Evidence, step: int) -> float | None:
+    """Return the hours of training after a step, by what is logged."""
+    if evidence.clock is None or not len(evidence.clock[0]):
+        return None
+    steps, seconds = evidence.clock
+    place = int(np.searchsorted(steps, step, side="right")) - 1
+    until = float(seconds[place]) if place >= 0 else 0.0
+    return (float(seconds[-1]) - until) / HOUR if seconds[-1] > 0 else None
 
 
 def with_checkpoint(outcome: Outcome, path: str | None, metric: str) -> Outcome:

@@ -53,7 +53,7 @@ from ptt.diagnostics.store.manifest import Manifest
 from ptt.diagnostics.verdict.causes import explains
 from ptt.diagnostics.verdict.coverage import what_was_seen
 from ptt.diagnostics.verdict.headline import contaminated, verdict_of, why_nothing_was_judged
-from ptt.diagnostics.verdict.outcome import outcome_of
+from ptt.diagnostics.verdict.outcome import cost_of, outcome_of
 from ptt.diagnostics.watch.observed import observed_steps
 from ptt.diagnostics.watch.replay import replay_stop
 
@@ -174,7 +174,9 @@ def diagnosis_of(
         outcome=outcome,
     )
     replayed = _unless_it_crashes("stop-replay", partial(_replay, gathered, verdicts), crashes)
-    diagnosis = replace(diagnosis, stop_replay=replayed, crashes=tuple(crashes))
+    diagnosis = replace(diagnosis, stop_replay=replayed)
+    cost = _unless_it_crashes("cost", partial(cost_of, diagnosis, evidence), crashes)
+    diagnosis = replace(diagnosis, cost=cost, crashes=tuple(crashes))
     diagnosis = _with_ledger(diagnosis, gathered, tokens, contaminated(verdicts, signature[0].signature.pair))
     curves = finding_series(diagnosis.findings, evidence, gathered.tables["metrics"])
     more = ({} if curves.is_empty() else {CURVES: curves}) | (support[1] if support else {})
@@ -241,6 +243,7 @@ AT_ONE_STEP: Final = frozenset(
     {
         "out-of-memory",
         "run-cut-short",
+        "run-stalled",
         "gradient-spikes",
         "eval-spikes",
         "judge-spikes",

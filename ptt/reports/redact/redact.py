@@ -248,6 +248,7 @@ class Masker:
 RECORDED: Final = "recorded, and left out here"
 RECORDS: Final = (
     "run", "verdict", "outcome", "signature", "audit", "ledger", "support", "advisories", "stop_replay",
+    "cost",
 )  # fmt: skip
 LISTS: Final = ("findings", "healthy", "not_judged", "crashes", "sources")
 HOLDER_ATTRIBUTE, HOLDER_VALUE = "holder_attribute", "holder_value"  # of a finding on who holds a tail

@@ -65,6 +65,9 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
     model.StopReplay: _columns(
         "budget first_step last_step step rule since_step warned_step watched", claim=S, guards=Treat.EACH,
     ),
+    model.Cost: _columns(
+        "rule onset_step last_step steps hours stop_step steps_after_stop hours_after_stop"
+    ),
     model.Guard: _columns("name value unit", says=S),
     model.Signature: _columns(
         "status pair onset_step onset_interval limit_passed_step limit_passed_interval lead_steps lead_is_lower_bound "

@@ -26,6 +26,9 @@ LEDGER = (
     "early_half_tokens", "effective_sequences", "tail_share", "tail_tokens", "second_moment",
 )  # fmt: skip
 LEDGER_SHARE = ("by", "value", "share", "token_share", "signed", "kl", "masked", "truncated", "clipped")
+COST = (
+    "rule", "onset_step", "last_step", "steps", "hours", "stop_step", "steps_after_stop", "hours_after_stop", "said",
+)  # fmt: skip
 GUARD_PRICE = ("guard", "pair", "tail", "cost", "second_moment", "holds", "reason")
 SUPPORT = ("follows", "reason", "pair", "steps", "tokens", "groups", "alpha", "changes", "change", "change_interval")
 SUPPORT_LISTS = {
@@ -61,6 +64,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
             },
             **({} if diagnosis.outcome is None else {"outcome": _outcome(diagnosis.outcome)}),
             **({} if diagnosis.stop_replay is None else {"stop_replay": _stop_replay(diagnosis.stop_replay)}),
+            "cost": None if diagnosis.cost is None else fields_of(diagnosis.cost, *COST),
             "signature": {
                 **fields_of(signature, "status", "reason", "pair", "onset_step", "onset_interval"),
                 **fields_of(signature, "limit_passed_step", "limit_passed_interval"),

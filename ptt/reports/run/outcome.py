@@ -47,13 +47,14 @@ class OutcomeView:
 
 
 def said_beside_headline(diagnosis: Diagnosis) -> str:
-    """Return what a run did, without that which its headline begins with, and where it could have been stopped."""
+    """Return what a run did, without what its headline begins with, where it could have stopped, and what it cost."""
     outcome, replayed = diagnosis.outcome, diagnosis.stop_replay
     said = outcome.said if outcome else ""
     if outcome and outcome.did and outcome.did in diagnosis.verdict.headline:
         said = said.replace(outcome.did, "")
     stop = in_unit(replayed.said, diagnosis.run.step_unit) if replayed and replayed.step is not None else ""
-    return " ".join(f"{said} {stop}".split())
+    cost = diagnosis.cost.said if diagnosis.cost is not None else ""
+    return " ".join(f"{said} {stop} {cost}".split())
 
 
 def outcome_view(diagnosis: Diagnosis) -> OutcomeView | None:

@@ -71,9 +71,51 @@ def measure_answer(text: str) -> dict[str, Any]:
     long = len(words) >= MIN_WORDS
     return {
         "refuses": _refuses(text, words),
-        "repetition": max(_repetition(part) for part in hashes) if long else None,
+        "repetition": max(_repetition(part) for part in hashes) if long else 1.0 if _is_uniform(text) else None,
         "sketch": _sketch(hashes) if long else None,
     }
+
+
+UNIFORM_CHARS: Final = 32  # a text so long of so few different characters is no word of any language
+UNIFORM_KINDS: Final = 2
+BOXED: Final = "\\boxed{"
+FINAL: Final = re.compile(r"####\s*([^\n]{1,200})|<answer>(.{1,400}?)</answer>", re.DOTALL)
+SPACING: Final = re.compile(r"\\[,;!: ]|\\(?:left|right|text|mathrm|dfrac|tfrac)(?![a-z])|[\s$]")
+MAX_EXPECTED: Final = 200  # characters; a longer expected text is no answer that can be compared
+
+
+def final_answer(text: str) -> str | None:
+    """Return what a text marks as its answer: in the last box, after `####`, or between answer tags."""
+    at = text.rfind(BOXED)
+    if at >= 0:
+        depth, begin = 1, at + len(BOXED)
+        for place in range(begin, min(len(text), begin + MAX_EXPECTED)):
+            depth += {"{": 1, "}": -1}.get(text[place], 0)
+            if not depth:
+                return text[begin:place]
+    marked = FINAL.findall(text)
+    return "".join(marked[-1]) if marked else None
+
+
+def is_right(text: str, expected: Any) -> bool | None:
+    """Return whether a text's marked answer is the expected one, letter by letter or as a number; None if unknown."""
+    if isinstance(expected, list) and len(expected) == 1:
+        expected = expected[0]
+    if isinstance(expected, bool) or not isinstance(expected, str | int | float):
+        return None
+    wanted, given = str(expected), final_answer(text)
+    wanted = final_answer(wanted) or wanted
+    if given is None or not 0 < len(wanted) <= MAX_EXPECTED:
+        return None
+    return _plain_answer(given) == _plain_answer(wanted)
+
+
+def _plain_answer(text: str) -> str | float:
+    plain = SPACING.sub("", text).strip().rstrip(".").lower()
+    try:
+        return float(plain.replace(",", ""))
+    except ValueError:
+        return plain
 
 
 def _refuses(text: str, words: list[str]) -> bool | None:
@@ -87,6 +129,12 @@ def _refuses(text: str, words: list[str]) -> bool | None:
     known = sum(word in ENGLISH for word in words)
     foreign = len(words) >= MIN_LANGUAGE_WORDS and known < MIN_ENGLISH_SHARE * len(words)
     return None if foreign else False
+
+
+def _is_uniform(text: str) -> bool:
+    """Return whether a text is one or two characters over and over."""
+    part = text[:ANSWER_PART_CHARS].strip()
+    return len(part) >= UNIFORM_CHARS and len(set(part)) <= UNIFORM_KINDS
 
 
 def _repetition(words: Hashes) -> float:

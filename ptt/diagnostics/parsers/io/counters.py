@@ -51,6 +51,7 @@ FRONTS: Final = frozenset(
 )
 SPACES: Final = re.compile(r"[\s-]+")
 
+PART_STEP: Final = "/step"  # ends what a part of a trainer calls its step
 DROPS: Final = 20  # one fall of a counter is allowed in this many rows: several writers, or a resumed run
 STARTS: Final = 2  # falls allowed whatever the number of rows: a log to which two more starts append
 MIN_STARTS_ROWS: Final = 12  # in a log with several starts
@@ -114,6 +115,8 @@ def choose_counter(calls: Sequence[Flat]) -> Counter:
     names = dict.fromkeys(name for call in calls for name in call)
     ranked = sorted((COUNTERS[spelt], name) for name in names if (spelt := count_name(name)) in COUNTERS)
     columns = {name: [as_step(call.get(name)) for call in calls] for _, name in ranked}
+    if (parted := _of_parts(calls)) is not None:
+        return parted
     inner = {name for name in columns if _is_inner(name, columns)}
     named = [name for _, name in ranked if _plain(name) in STEP_KEYS and name not in inner]
     if named:
@@ -132,6 +135,20 @@ def choose_counter(calls: Sequence[Flat]) -> Counter:
         if usable and unit == "step" and _counts(steps, len(calls), strict=False) and _are_copies(name, calls):
             return Counter(keys=(name,), unit=unit)
     return ROW_NUMBERS
+
+
+def _of_parts(calls: Sequence[Flat]) -> Counter | None:
+    """Return the counter of a log whose parts each name the step their own way: `rollout/step`, `train/step` (slime).
+
+    Every call holds one of them, and they count the same: where a rollout serves several updates, they do not.
+    """
+    names = {name for call in calls for name in call if name.count("/") == 1 and name.endswith(PART_STEP)}
+    if len(names) < 2 or not all(len(names & call.keys()) == 1 for call in calls):
+        return None
+    ends = {name: max((as_step(call.get(name)) or 0 for call in calls), default=0) for name in names}
+    if min(ends.values()) < (1 - CYCLE_SPREAD) * max(ends.values()):
+        return None
+    return Counter(keys=tuple(sorted(names)), unit="step")
 
 
 def has_several_runs(calls: Sequence[Flat]) -> bool:

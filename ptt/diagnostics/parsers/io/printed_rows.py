@@ -102,7 +102,7 @@ class Uncounted:
         self._headed: dict[tuple[str, ...], list[UncountedRow]] = {}  # below the headline of an epoch
         self._sampled: dict[tuple[str, ...], list[bool]] = {}  # for the first rows with these names
         self._recent: deque[bytes] = deque(maxlen=SAMPLE_LINES)
-        self._held = 0
+        self.held = 0
 
     def other(self, line: bytes) -> None:
         """Note a line that is not a row."""
@@ -123,10 +123,10 @@ class Uncounted:
 
     def add(self, line: int, values: Values) -> None:
         """Hold a line back, if one of its names is a metric's."""
-        if any(map(is_metric_name, values)) and self._held < MAX_UNCOUNTED_ROWS:
+        if any(map(is_metric_name, values)) and self.held < MAX_UNCOUNTED_ROWS:
             rows = self._rows.setdefault(tuple(values), [])
             rows.append(UncountedRow(line, values, self.is_sampled(values)))
-            self._held += 1
+            self.held += 1
         self.counted()
 
     def add_headed(self, line: int, values: Values) -> None:

@@ -38,11 +38,14 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "task": ("task_id", "task", "instance_id", "example_id", "problem_id", "question_id", "task_name", "prompt_id"),
     "env": ("env", "env_name", "env_id", "environment", "domain", "dataset", "data_source", "source"),
     "model": ("model", "model_name", "model_id", "model_name_or_path", "llm"),
-    "stop_reason": ("finish_reason", "stop_reason", "termination_reason", "exit_status", "exit_reason"),
+    "stop_reason": ("finish_reason", "stop_reason", "termination_reason", "stop_condition", "exit_status",
+                    "exit_reason"),
     "truncated": ("truncated", "is_truncated"),
     "error_type": ("error_type", "exception_type"),
     "tokens_in": ("prompt_tokens", "input_tokens", "total_input_tokens", "tokens_in"),
-    "tokens_out": ("completion_tokens", "output_tokens", "total_output_tokens", "tokens_out"),
+    "tokens_out": ("completion_tokens", "output_tokens", "total_output_tokens", "tokens_out",
+                   "response_tokens", "response_length", "num_output_tokens"),
+    "duration_s": ("duration_s", "duration", "elapsed_s", "elapsed", "wall_time_s", "wall_clock_s", "total_time_s"),
     "cost_usd": ("cost_usd", "total_cost_usd", "total_cost", "response_cost", "cost"),
     "components": ("rewards", "reward_components", "reward_breakdown", "scores", "metrics"),
 }  # fmt: skip
@@ -113,6 +116,7 @@ READ: Final[dict[str, Callable[[Any], Any]]] = {
     "tokens_in": as_int64,
     "tokens_out": as_int64,
     "cost_usd": as_number,
+    "duration_s": as_number,
 }
 """How a label is read; what does not fit is passed over for the next name."""
 

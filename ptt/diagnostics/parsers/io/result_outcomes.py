@@ -245,7 +245,34 @@ def result_columns(text: str, tool: str | None, arguments: str | None) -> dict[s
         "told_by": by,
         "result_form": crc32(form[0].encode("utf-8", "replace")) if form else None,
         "result_hints": failed is None and len(text) <= HINT_CHARS and _hints_at_failure(text, tool or ""),
+        "result_empty": _is_empty(text),
     }
+
+
+EMPTY: Final = re.compile(
+    r"[\s\[\]{}()\"',]*|(?i:(?:none|null|n/a|no (?:results?|documents?|content|output)(?: found)?)\.?)"
+)
+HEADER: Final = re.compile(r"\[?(?:#+ |\d{1,3}[.):] |(?:Doc(?:ument)?|Result|Source|Passage|Page|Title|Item)\b)", re.I)
+MIN_HEADERS: Final = 2  # one title alone may be the answer
+DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
+EMPTY_CHARS: Final = 4000  # a longer result is not looked at
+
+
+def _is_empty(text: str) -> bool:
+    """Return whether a result holds nothing: it is blank, or a list of items with headers and without content.
+
+    The headers of such a list are alike but for their numbers.
+    """
+    if len(text) > EMPTY_CHARS:
+        return False
+    if EMPTY.fullmatch(text):
+        return True
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (
+        len(lines) >= MIN_HEADERS
+        and all(map(HEADER.match, lines))
+        and len({DIGITS.sub("#", line) for line in lines}) == 1
+    )
 
 
 def _hints_at_failure(text: str, tool: str) -> bool:

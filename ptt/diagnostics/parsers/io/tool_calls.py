@@ -196,6 +196,7 @@ def call_row(turn: int, **told: Any) -> dict[str, Any]:
         "told_by": None,
         "result_form": None,
         "result_hints": None,
+        "result_empty": None,
         "call_id": None,
         "error_type": None,
         "error_text": None,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from ptt.diagnostics.parsers.io.answer_texts import claims_success, last_words, measure_answer, success_of
+from ptt.diagnostics.parsers.io.answer_texts import claims_success, is_right, last_words, measure_answer, success_of
 from ptt.diagnostics.parsers.io.conversations import conversation_row
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Piece, Rows, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import line_objects
@@ -86,6 +86,9 @@ def _kept(text: str, message: dict[str, Any]) -> str:
 FLUSH_ROWS: Final = 20_000  # messages and calls kept as Python objects before they become frames
 FLUSH_CHARS: Final = 8_000_000  # characters of conversations, the same
 WORD: Final = re.compile(r"[a-z]+")
+WENT_ON: Final = "went_on"  # ok_source of a call without a result, behind which its author wrote on
+BEHIND_CALL: Final = re.compile(r"</tool_call>\s*(?=[^\s<\[])(?!(?:tool|user|observation|ipython)\b)")
+"""A text that goes on behind its call; what a result begins with is none."""
 NO_OBJECTS: Final = "message(s) or step(s) skipped: not an object."
 EVALUATION: Final = frozenset({"val", "valid", "validation", "eval", "evals", "evaluation", "test"})
 TRAINING: Final = frozenset({"train", "training", "rollout", "rollouts"})
@@ -101,7 +104,8 @@ class Sample:
     `identity`: what distinguishes this sample from all others of the run, wherever its file is. `prompt`: what attempts
     at the same prompt share: messages, a text, or the name of the task. `asked`: the messages or the text of the prompt
     that `completion` does not begin with, for exports. `tools`: definitions of the tools offered, as the file has them.
-    `columns`: further columns of the table of trajectories.
+    `columns`: further columns of the table of trajectories. `expected` is compared with what the last answer marks as
+    its result.
     """
 
     step: int | None
@@ -116,6 +120,7 @@ class Sample:
     asked: Any = None
     tools: Sequence[dict[str, Any]] = ()
     columns: Mapping[str, Any] = field(default_factory=dict)
+    expected: Any = None  # the right answer, where the file names one
 
 
 @dataclass
@@ -140,6 +145,8 @@ class Samples:
         asked = prompt_in(sample.asked)
         messages, origins, known = spoken(sample.completion, sample.tools, asked, paired=sample.calls is not None)
         calls = (calls_of(messages) if sample.calls is None else sample.calls) if known else []
+        if any(call["result_len"] is None for call in calls) and _goes_on(sample.completion):
+            calls = [call | ({"ok_source": WENT_ON} if call["result_len"] is None else {}) for call in calls]
         turns = turns_of(messages, keep_text=self.file.keep_text)
         timings = dict(enumerate(sample.timing))
         for turn, origin in zip(turns, origins, strict=True):
@@ -154,6 +161,9 @@ class Samples:
             **({"tools_offered": tool_names(sample.tools)} if sample.tools else {}),
             **sample.columns,
         }
+        said = next((turn[ANSWER] for turn in turns if ANSWER in turn), None)
+        if sample.expected is not None and said is not None:
+            columns["answer_right"] = is_right(said, sample.expected)
         name = self.new_id(digest([self.parser, *sample.identity]))
         self.put(name, columns, turns=turns, calls=calls if known else None, rewards=scores_of(sample.components))
         self.keep_conversation(name, messages, asked, sample.tools)
@@ -256,6 +266,14 @@ class Samples:
         yield from self.take()
         yield from count_notes(self.file, {NO_OBJECTS: self.dropped}, lost=(NO_OBJECTS,))
         self.dropped = 0
+
+
+def _goes_on(completion: list[dict[str, Any]] | str) -> bool:
+    """Return whether the assistant's own text goes on behind a call that it wrote."""
+    if isinstance(completion, str):
+        return BEHIND_CALL.search(completion) is not None
+    said = (message.get("content") for message in completion if message.get("role") == "assistant")
+    return any(isinstance(text, str) and BEHIND_CALL.search(text) for text in said)
 
 
 def read_lines(

@@ -87,6 +87,12 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             for mismatch in mismatches
         )
         return Healthy(reason="; ".join(peaks))
+    if _untrained(evidence):
+        still = (
+            "; the learning rate is 0 at every step, so that no update moved the two apart: sequences, positions or "
+        )
+        still += "weights are not the same on both sides"
+        findings = [replace(finding, claim=finding.claim + still) for finding in findings]
     unseen = _unseen(evidence, limits["logp_abs"])
     if unseen:
         findings = [replace(finding, severity=Severity.LOW, claim=finding.claim + unseen) for finding in findings]
@@ -100,6 +106,13 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     ranked = "cause_1" in worst.evidence  # by more signs than the shape after tools alone
     causes = worst.causes if ranked else (cause_of(shape).name, *worst.causes)
     return replace(worst, claim=worst.claim + where, causes=causes)
+
+
+def _untrained(evidence: Evidence) -> bool:
+    """Return whether the learning rate was 0 throughout."""
+    rate = evidence.metrics.get("lr")
+    values = np.zeros(0) if rate is None else rate.finite()[1]
+    return len(values) >= MIN_LOGGED and not values.any()
 
 
 def _stale(evidence: Evidence) -> bool:

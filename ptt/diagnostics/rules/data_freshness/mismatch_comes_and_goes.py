@@ -20,6 +20,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.comes_and_goes import (
     MISMATCHES,
     beside_words,
+    cause_words,
     causes_of,
     confirm_of,
     event_of,
@@ -55,7 +56,8 @@ def _finding(recurrence: Recurrence, evidence: Evidence, limits: Limits) -> Find
         severity=Severity.LOW if alone else Severity.HIGH if gross and share >= HIGH_SHARE else Severity.MEDIUM,
         claim=f"Engine and trainer disagree at {pct(share)} of the steps and agree at the others: "
         f"{lead.series.raw_name} rises to {sig(highest)} at {steps_words(lead)}{when_words(recurrence)}, "
-        f"and is {sig(typical(lead.levels))} around them{beside_words(recurrence, skip=MISMATCHES)}",
+        f"and is {sig(typical(lead.levels))} around them{beside_words(recurrence, skip=MISMATCHES)}"
+        f"{cause_words(recurrence)}",
         observed=highest,
         limit=limit,
         unit="probability" if "prob_diff" in name else "ratio" if zero else "nats",
@@ -78,7 +80,7 @@ def _finding(recurrence: Recurrence, evidence: Evidence, limits: Limits) -> Find
             "turn off one after the other: prefix caching, packing, compiled graphs, tensor parallelism in the engine",
         ),
     )
-    return with_causes(finding, evidence, keep=2)
+    return finding if cause_words(recurrence) else with_causes(finding, evidence, keep=2)
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:

@@ -65,6 +65,7 @@ class RewardBeside:
     clean_before: float
     clean_during: float
     trained: bool  # failed samples count in the reward that is trained on
+    logged: bool = False  # the trainer logs the reward over all samples: its curve shows the fall
 
     @property
     def explained(self) -> bool:
@@ -176,7 +177,7 @@ def _finding(
     when += "" if stretch.lasting else f" to step {last}"
     beside = "" if math.isnan(usual) else f", {pct(usual)} otherwise"
     return Finding(
-        severity=_severity(stretch, trained=trained, limits=limits),
+        severity=_severity(stretch, reward, limits=limits),
         claim=f"{pct(stretch.mean)} of samples are lost to failures {when}{beside}{_errors(counters)}"
         + _reward_clause(reward),
         observed=stretch.mean,
@@ -195,12 +196,16 @@ def _finding(
     )
 
 
-def _severity(stretch: Stretch, *, trained: bool, limits: Limits) -> Severity:
-    """Return how much it matters: most where failed samples teach, least where they are sampled anew and it is over."""
+def _severity(stretch: Stretch, reward: RewardBeside | None, *, limits: Limits) -> Severity:
+    """Return how much it matters: most where failed samples teach, least where they are sampled anew and it is over.
+
+    Where a logged reward fell by them alone, they are what there is to know of that fall.
+    """
     much = stretch.mean >= limits["high"]
-    if trained:
+    if reward is not None and reward.trained:
         return Severity.HIGH if much else Severity.MEDIUM
-    return Severity.MEDIUM if much and stretch.lasting else Severity.LOW
+    explains = reward is not None and reward.explained and reward.logged
+    return Severity.MEDIUM if much and (stretch.lasting or explains) else Severity.LOW
 
 
 def _errors(counters: SampleCounters) -> str:
@@ -212,7 +217,7 @@ def _errors(counters: SampleCounters) -> str:
 def _error_counts(counters: SampleCounters, within: Steps | None) -> dict[str, float]:
     """Return how often each error occurred, the most frequent first: of counters by cause, else of episodes."""
     found: dict[str, float] = {}
-    for kind in LOST:
+    for kind in (*LOST, "retried"):  # what is tried again failed
         for cause, series in counters.causes.get(kind, {}).items():
             steps, values = series.finite()
             inside = values if within is None else values[(steps >= within[0]) & (steps <= within[1])]
@@ -292,6 +297,7 @@ def _of_cohorts(evidence: Evidence, inside: Steps) -> RewardBeside | None:
         clean_before=_mean(parts[1][1], kept_before),
         clean_during=_mean(parts[1][1], kept_within),
         trained=False,
+        logged=True,
     )
 
 

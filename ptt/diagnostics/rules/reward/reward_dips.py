@@ -23,6 +23,7 @@ from ptt.diagnostics.rules.comes_and_goes import (
     MIN_REWARD_FALL,
     REWARD,
     beside_words,
+    cause_words,
     causes_of,
     confirm_of,
     is_engine,
@@ -59,7 +60,7 @@ def _finding(recurrence: Recurrence, evidence: Evidence, limits: Limits) -> Find
     return Finding(
         severity=Severity.LOW if single else Severity.HIGH if gone else Severity.MEDIUM,
         claim=f"The reward falls to {sig(value)} at {steps_words(lead)}{when_words(recurrence)} and recovers; it is "
-        f"{sig(level)} around them{beside_words(recurrence, skip=(REWARD,))}",
+        f"{sig(level)} around them{beside_words(recurrence, skip=(REWARD,))}{cause_words(recurrence)}",
         observed=share,
         limit=limits["fell"],
         unit="of the level",

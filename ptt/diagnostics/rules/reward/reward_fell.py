@@ -12,7 +12,12 @@ tool failures); change one thing.
 Source: noise is the values' distance from their running median, widened for autocorrelation.
 """
 
+import re
+from dataclasses import replace
 from math import nan
+from typing import Final
+
+import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import CHANGE_SDS, change_since_best
@@ -23,6 +28,17 @@ from ptt.diagnostics.rules.reward import mean_reward, steady_decline
 from ptt.diagnostics.statistics.small_sample import MAX_FEW, MIN_FEW, FewFall, fall_from_best
 from ptt.diagnostics.wording import sig
 
+TELLING: Final = re.compile(
+    r"(?i)error|fail|time.?out|timed_out|stop_condition|terminat|finish_reason|abort|drop|evict|stal|turns|tool|scoring|"
+    r"retr(?:y|ied)|empty|invalid|console_lines|no_eos|truncat"
+)
+"""Names of what may have taken the reward with it: failures, ends, turns, ages."""
+NEAR: Final = 20  # steps: of a fall that is dated worse nothing is known to have moved with it
+BESIDE_STEPS: Final = 20
+MIN_BESIDE: Final = 5
+MOVED_SDS: Final = 8.0  # standard errors of a difference of means: some hundred names are tried
+MOVED_SHARE: Final = 0.3  # of the larger level
+MAX_BESIDE: Final = 2
 MIN_FALL_SHARE = 0.3  # of the best level
 HIGH_FALL_SHARE = 0.7  # of it: little of what was learnt is left
 
@@ -38,8 +54,38 @@ def reward_of_few(evidence: Evidence) -> Series | NotJudged:
 
 
 @requires(reward_of_few)
-def check(reward: Series, _: Evidence, limits: Limits) -> Verdict:
+def check(reward: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Hold the best window of the reward against its end."""
+    verdict = _judged(reward, limits)
+    beside = _moved_with(evidence, verdict) if isinstance(verdict, Finding) else ""
+    return replace(verdict, claim=verdict.claim + beside) if isinstance(verdict, Finding) else verdict
+
+
+def _moved_with(evidence: Evidence, fall: Finding) -> str:
+    """Say which counters of failures, ends, turns or ages moved just when the reward did, the largest move first."""
+    if fall.onset_step is None or fall.onset_interval is None or fall.onset_interval[1] - fall.onset_interval[0] > NEAR:
+        return ""
+    moved: dict[str, tuple[float, str]] = {}
+    for series in (*evidence.metrics.values(), *evidence.other.values()):
+        steps, values = series.finite()
+        if not TELLING.search(series.raw_name) or series.name == "reward/mean":
+            continue
+        before = values[steps < fall.onset_interval[0]][-BESIDE_STEPS:]
+        after = values[steps >= fall.onset_step][:BESIDE_STEPS]
+        if min(len(before), len(after)) < MIN_BESIDE:
+            continue
+        was, now = float(before.mean()), float(after.mean())
+        noise = float(max(before.std(), after.std())) * np.sqrt(1 / len(before) + 1 / len(after))
+        if abs(now - was) < max(MOVED_SDS * noise, MOVED_SHARE * max(abs(was), abs(now)), 1e-9):
+            continue
+        size = abs(now - was) / max(abs(was), abs(now))
+        kind = series.raw_name.rpartition("/")[2]
+        moved[kind] = max(moved.get(kind, (0.0, "")), (size, f"{series.raw_name} {sig(was)} → {sig(now)}"))
+    told = [text for _, text in sorted(moved.values(), reverse=True)[:MAX_BESIDE]]
+    return f"; with it went {' and '.join(told)}" if told else ""
+
+
+def _judged(reward: Series, limits: Limits) -> Verdict:
     fall = change_since_best(reward)
     values = reward.finite()[1]
     few = fall_from_best(values) if len(values) < MAX_FEW else None

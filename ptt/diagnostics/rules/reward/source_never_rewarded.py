@@ -2,7 +2,8 @@
 
 What: every recorded training sample of one data source or environment has the lowest reward of the run, 50 samples
 and more at two steps and more, while the others earn a tenth of the range on average. Medium from a fifth of the
-samples on. An evaluation of that source that is exactly 0 throughout is named beside it.
+samples on. Or the logged reward of one source is exactly 0 throughout, while its score is not, and another source's
+is not (high). An evaluation of that source that is exactly 0 throughout is named beside it.
 Why it matters: its groups carry no signal, however long the run is, and the mean reward hides it. A scorer that raises
 and is counted as 0 looks just like tasks that are too hard.
 What to do: score ten of its answers by hand, right ones among them; read the log of the reward workers for exceptions.
@@ -10,8 +11,12 @@ Source: veRL's pull request 5635, where the scorer of one data source raised in 
 limits are our own.
 """
 
+import re
+from typing import Final
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.rewards import PaidSource
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import (
     REWARDED_LANGUAGE,
@@ -36,6 +41,8 @@ MIN_EVALUATIONS = 3
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge whether one of several data sources never earns anything."""
     sources = evidence.rewards.sources if evidence.rewards is not None else {}
+    if (logged := _logged(evidence)) is not None:
+        return Broken(findings=(logged,))
     known = {name: source for name, source in sources.items() if source.samples >= limits["samples"]}
     if len(known) < 2:
         return NotJudged(
@@ -54,6 +61,53 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return Healthy(reason=f"each of {len(known)} data sources earns something, or none does")
     total = sum(source.samples for source in known.values())
     return Broken(findings=tuple(_finding(evidence, name, known, total, limits) for name in silent))
+
+
+OF_SOURCE: Final = re.compile(
+    r"(?:train/)?([^/]+)/((?:.+/)?(?:reward|score|correct|accuracy)s?(?:/[a-z]+)*/(?:mean|avg))"
+)
+MIN_VALUES: Final = 20  # steps at which it was logged
+
+
+def _logged(evidence: Evidence) -> Finding | None:
+    """Return the finding of a source whose logged reward is exactly 0 throughout, while its score is not."""
+    by_source: dict[str, dict[str, Series]] = {}
+    for series in (*evidence.metrics.values(), *evidence.other.values()):
+        if (match := OF_SOURCE.fullmatch(series.raw_name)) and len(series.finite()[0]) >= MIN_VALUES:
+            by_source.setdefault(match[1], {})[match[2]] = series
+    for source, figures in sorted(by_source.items()):
+        for name, series in sorted(figures.items()):
+            if "reward" not in name or series.finite()[1].any():
+                continue
+            others = [parts[name] for key, parts in sorted(by_source.items()) if key != source and name in parts]
+            paid = next((other for other in others if other.finite()[1].mean() > 0), None)
+            scored = next((one for one in figures.values() if one.finite()[1].mean() > 0), None)
+            if paid is not None and scored is not None:
+                return _of_series(source, series, scored, paid)
+    return None
+
+
+def _of_series(source: str, series: Series, scored: Series, paid: Series) -> Finding:
+    steps = series.finite()[0]
+    mean = float(scored.finite()[1].mean())
+    return Finding(
+        severity=Severity.HIGH,
+        claim=f"{series.raw_name} is exactly 0 at all {len(steps)} logged steps, while {scored.raw_name} is "
+        f"{sig(mean)} and {paid.raw_name} {sig(float(paid.finite()[1].mean()))}: {source} is scored, and its scores do "
+        "not reach the training",
+        observed=0.0,
+        limit=mean,
+        unit="reward",
+        slice=f"env:{source}",
+        onset_step=None,
+        evidence={"metric": series.raw_name, "logged_as": series.raw_name, "scored_as": scored.raw_name, "score": mean},
+        causes=(
+            "the scores of this source are normalised, masked or looked up under another name, and come out as 0",
+            "its reward worker's result is written to a key that the trainer does not read",
+        ),
+        confirm=(f"follow one sample of {source} with a score above 0 from the scorer to its advantage",),
+        next=("mend how scores of this source become rewards, and train again: it taught nothing so far",),
+    )
 
 
 def _finding(evidence: Evidence, name: str, known: dict[str, PaidSource], total: int, limits: Limits) -> Finding:

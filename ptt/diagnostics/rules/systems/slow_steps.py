@@ -1,7 +1,8 @@
 """This run shows single steps or short spans that take a multiple of the usual time, and cost a tenth of the run.
 
 What: the step time leaves its level by a factor of two or more, further and more often than its noise gives, and
-returns, and a tenth of the run's time or more goes into it. Low: it costs time, not the policy.
+returns, and a tenth of the run's time or more goes into it. Low, since it costs time and not the policy; medium from a
+quarter of the time on where something is counted at these steps that waits or fails.
 Why it matters: it says when something was down, or what the run waits for.
 What it is not: a step in every k that is slow by design, because it generates, evaluates or saves: those are left out.
 Nor a step time that stays long (throughput-drop).
@@ -30,8 +31,18 @@ from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.wording import pct, sig
 
 FACTOR = 2.0  # times the level
+MUCH_LOST = 0.25  # of it: what it waits for decides what the run costs
 LOST_SHARE = 0.1  # of the run's time
 TIME = "time/step"
+
+
+FAILING = ("error", "fail", "timeout", "timed_out", "waiting", "retr")
+
+
+def _fails(recurrence: Recurrence) -> bool:
+    """Return whether something is counted at these steps that waits or fails."""
+    names = (one.series.raw_name.lower() for one in recurrence.beside if one.side > 0)
+    return any(word in name for name in names for word in FAILING)
 
 
 def _finding(recurrence: Recurrence, _: Evidence, limits: Limits) -> Finding | None:
@@ -45,7 +56,7 @@ def _finding(recurrence: Recurrence, _: Evidence, limits: Limits) -> Finding | N
         return None
     first = int(lead.begins[0])
     return Finding(
-        severity=Severity.LOW,
+        severity=Severity.MEDIUM if lost >= limits["much"] and _fails(recurrence) else Severity.LOW,
         claim=f"Steps take {sig(value)} s instead of {sig(level)} s at {steps_words(lead)}{when_words(recurrence)}, "
         f"and {pct(lost)} of the run's time is lost there{beside_words(recurrence, skip=(TIME,))}",
         observed=lost,
@@ -76,7 +87,8 @@ RULE = rule(
     "slow-steps",
     Link.SYSTEMS,
     families=EVERY,
-    max_severity=Severity.LOW,
+    max_severity=Severity.MEDIUM,
     times_level=FACTOR,
     lost=LOST_SHARE,
+    much=MUCH_LOST,
 )

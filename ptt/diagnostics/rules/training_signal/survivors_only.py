@@ -3,7 +3,9 @@
 What: the reward rose beyond its noise, over the samples that were kept, and one of these holds. The reward over all
 samples, logged beside it (prime-rl `agg/all`, NeMo-RL `reward` beside `filtered_reward`), did not rise. Or recorded
 episodes without a reward are counted as not solved, and then it did not rise. Or the share of samples that are dropped
-as failed or stale rose by a tenth, so that counting them as 0 leaves no rise, and the evaluation did not follow.
+as failed or stale rose by a tenth, so that counting them as 0 leaves no rise, and the evaluation did not follow. Or
+samples are dropped at half of the steps, and turns or lengths fell by three tenths in training and not in the
+evaluation, which did not follow the reward.
 Why it matters: what is dropped is not drawn by lot. Long, slow and hard tasks fail and go stale first, so that the rest
 gets easier, and its mean rises without anything learnt. The policy is then trained on that rest alone.
 What it is not: a filter on groups whose rewards are all equal, where the reward over all samples rises as well; nor
@@ -19,8 +21,10 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, change_since_start
+from ptt.diagnostics.evidence.evaluation import LENGTHS
 from ptt.diagnostics.evidence.sample_counters import Episodes, SampleCounters, cohorts
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.metrics.aliases import bare_name
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.interface import REWARDED_LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.statistics.arrays import FloatArray
@@ -35,6 +39,8 @@ MIN_FOLLOW = 0.5  # of the reward's rise: an evaluation that rose by this follow
 MIN_EVALUATIONS = 4  # fewer say nothing of a rise
 MIN_EPISODES = 40  # in each third of the recorded steps: a share of 40 is known to 0.15
 Z_EPISODES = 3.0  # standard errors of a difference of two means of episodes
+DROPPED_STEPS = 0.5  # of the logged steps: dropping now and then selects nothing
+MIN_SHORTER = 0.3  # of the length at first
 DROPPED = ("evicted", "lost")  # kinds that leave the mean of the reward; filtered groups leave it by their rewards
 CAUSES = (
     "stale samples are evicted, and slow ones go stale first",
@@ -56,6 +62,7 @@ class Rise(NamedTuple):
     how: str  # completes "over all samples ..."
     onset: int | None
     evidence: dict[str, JsonScalar]
+    beside: str = ""  # what else tells of the selection, as the end of a claim
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -67,17 +74,21 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         None if pair is None else _of_cohorts(*pair, limits),
         None if rows is None else _of_episodes(rows, limits),
         None if counters is None else _of_counters(evidence, counters, limits),
+        None if counters is None else _of_evaluation(evidence, counters),
     ]
     rise = next((found for found in asked if found is not None), None)
     if rise is not None:
         return _finding(rise, limits)
     dropped = counters is not None and any(kind in counters.shares for kind in DROPPED)
-    if pair is None and not dropped and (rows is None or not rows.unscored.any()):
+    short = pair is None or min(len(series.finite()[0]) for series in pair) < MIN_VALUES
+    if short and not dropped and (rows is None or not rows.unscored.any()):
         return NotJudged(
-            reason="nothing tells which samples are left out of the reward",
+            reason="nothing tells which samples are left out of the reward"
+            if pair is None
+            else f"the reward over all samples is logged at fewer than {MIN_VALUES} steps",
             missing=("reward/unfiltered",),
             enable="log the reward over all samples beside that over the trained ones, or count those dropped",
-            absent=True,
+            absent=pair is None,
         )
     return Healthy(reason=_healthy(pair, rows))
 
@@ -162,6 +173,62 @@ def _of_counters(evidence: Evidence, counters: SampleCounters, limits: Limits) -
     return None
 
 
+def _of_evaluation(evidence: Evidence, counters: SampleCounters) -> Rise | None:
+    """Return the rise that an evaluation lacks, while samples are dropped and those left are shorter than its own.
+
+    How many are dropped need not be known: what falls in training and not in the evaluation tells the selection.
+    """
+    reward = evidence.metrics.get("reward/mean")
+    rose = change_since_start(reward) if reward is not None else None
+    if reward is None or rose is None or rose.sds < Z_LIMIT or rose.amount < MIN_RISE * rose.scale:
+        return None
+    followed, dropped = _followed(evidence, reward, rose.amount), _dropped_at(counters, reward)
+    shorter = _shorter(evidence)
+    if followed is None or followed[1] or dropped is None or shorter is None:
+        return None
+    kind, share = dropped
+    name, was, late, own = shorter
+    figure = next(one.series for one in evidence.evaluation.figures if one.series.raw_name == followed[0])  # type: ignore[union-attr]
+    values = figure.finite()[1]
+    third = max(1, len(values) // 3)
+    every = float(values[:third].mean()), float(values[-third:].mean())
+    beside = (
+        f"; samples are dropped {kind} at {pct(share)} of the steps, and those left are shorter: {name} {sig(was)} → "
+        f"{sig(late)}, in the evaluation still {sig(own)}"
+    )
+    found: dict[str, JsonScalar] = {"metric": name, "logged_as": name, "evaluation": followed[0]}
+    how = f"as {followed[0]} measures them"
+    return Rise((rose.start, rose.late), every, how=how, onset=rose.onset, evidence=found, beside=beside)
+
+
+def _dropped_at(counters: SampleCounters, reward: Series) -> tuple[str, float] | None:
+    """Return how samples are dropped at many steps, and the share of the steps."""
+    logged = max(1, len(reward.finite()[0]))
+    for kind, words in (("evicted", "as stale"), ("dropped", "as failed"), ("failed", "as failed")):
+        count = counters.counts.get(kind)
+        share = 0.0 if count is None else float((count.finite()[1] > 0).sum()) / logged
+        if share >= DROPPED_STEPS:
+            return words, min(1.0, share)
+    return None
+
+
+def _shorter(evidence: Evidence) -> tuple[str, float, float, float] | None:
+    """Return a length that fell in training and not in the evaluation: name, levels, the evaluation's level."""
+    figures = evidence.evaluation.lengths if evidence.evaluation is not None else ()
+    for series in (*evidence.metrics.values(), *evidence.other.values()):
+        name = bare_name(series.raw_name)
+        if not LENGTHS.search(name) or (fell := change_since_start(series)) is None or fell.start <= 0:
+            continue
+        if -fell.share < MIN_SHORTER or -fell.sds < Z_LIMIT:
+            continue
+        for figure in figures:
+            values = figure.finite()[1]
+            alike = figure.raw_name.endswith(name) and figure.raw_name != series.raw_name
+            if alike and len(values) >= MIN_EVALUATIONS and values[-1] >= (1 - MIN_SHORTER / 2) * values[0] > 0:
+                return series.raw_name, fell.start, fell.late, float(values[-1])
+    return None
+
+
 def _rate(count: Series) -> str:
     values = count.finite()[1]
     return f", {sig(float(values[: count.width].mean()))} → {sig(float(values[-count.width :].mean()))} a step"
@@ -199,7 +266,7 @@ def _finding(rise: Rise, limits: Limits) -> Finding:
         severity=Severity.HIGH if fell or much else Severity.MEDIUM,
         claim=f"The reward rose from {sig(rise.kept[0])} to {sig(rise.kept[1])} over the samples that were kept; over "
         f"all of them, {rise.how}, it went from {sig(rise.every[0])} to {sig(rise.every[1])}"
-        + (f", and {evaluated} did not follow" if evaluated else ""),
+        + (rise.beside or (f", and {evaluated} did not follow" if evaluated else "")),
         observed=rise.every[1] - rise.every[0],
         limit=limits["left"] * (rise.kept[1] - rise.kept[0]),
         unit="reward",

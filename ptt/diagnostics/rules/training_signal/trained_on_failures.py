@@ -35,6 +35,7 @@ from ptt.diagnostics.wording import counted, pct, sig
 
 MEDIUM_SHARE = 0.1  # of the episodes: one in ten lessons is wrong
 HIGH_SHARE = 0.3
+NEARLY_ALL = 0.9  # of the failed episodes: of two stretches that hold them, the denser one is told
 MIN_EPISODES = 20  # recorded, and trained on although they failed: fewer are an incident
 ENABLE = "save each episode with its reward, error and whether it is masked (NeMo Gym: rollouts with mask_sample)"
 
@@ -67,13 +68,18 @@ def check(rows: Episodes, _: Evidence, limits: Limits) -> Verdict:
     """Judge the share of failed episodes that have a reward and are not masked."""
     share = rows.trained / rows.asked
     places = [Stretch(first=0, last=len(share) - 1, mean=float(share.mean()), excess=math.nan, lasting=True)]
+    first = int(np.argmax(rows.trained > 0))
+    if first and rows.asked[:first].sum() >= MIN_EPISODES:  # since when any: few steps may be recorded
+        rest = share[first:]
+        places.append(Stretch(first=first, last=len(share) - 1, mean=float(rest.mean()), excess=math.nan, lasting=True))
     found = [_taught(rows, stretch) for stretch in (*stretches_above(share, margin=limits["medium"]), *places)]
     enough = [one for one in found if one.failed >= MIN_EPISODES and one.share >= limits["medium"]]
     if not enough:
         failed, trained = int(rows.failed.sum()), int(rows.trained.sum())
         total = counted(int(rows.asked.sum()), "recorded episode(s)")
         return Healthy(reason=f"of {total} {failed} failed, and {trained} of these are trained on")
-    return _finding(rows, max(enough, key=lambda one: (one.share, one.failed)), limits)
+    most = NEARLY_ALL * max(one.failed for one in enough)
+    return _finding(rows, max(enough, key=lambda one: (one.failed >= most, one.share, one.failed)), limits)
 
 
 def _taught(rows: Episodes, stretch: Stretch) -> Taught:

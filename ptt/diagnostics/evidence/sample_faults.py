@@ -1,0 +1,225 @@
+"""Faults that single recorded samples show and no metric counts: useless results, lost calls, silent timeouts, junk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ptt.diagnostics.evidence.counts import Counts
+from ptt.diagnostics.evidence.sample_counters import cause_of, is_fault
+from ptt.diagnostics.model import Steps
+from ptt.diagnostics.statistics.change_point import rate_change
+
+JUNK: Final = 0.95  # of runs of four words that stood there before, or of letters: nothing is said
+FAR: Final = 8  # versions from the others of a step: more than any bound on staleness allows
+TEXT_CALL: Final = "text-call"  # begins the id of a call that stands in a message's text alone
+AT_LIMIT: Final = 0.015  # of the longest duration: how near to it an episode ends that a limit ended
+MIN_PILED: Final = 20
+CROWDED: Final = 5.0  # times as many within the last part below the limit as in a part as wide before it
+TIMEOUT_WORDS: Final = r"(?i)time.?d?.?out|timeout|limit|max|truncat|length|cancel|abort"
+OF_ONE_SOURCE: Final = 0.9  # of the right answers that are not paid
+MIN_CALLS: Final = 20  # of one tool
+MAX_TOOLS: Final = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class UselessResults:
+    """Calls of one tool that got nothing, or one and the same error whatever was asked."""
+
+    tool: str
+    empty: bool
+    text: str  # the error
+    counts: Counts  # of all calls of the tool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PiledUp:
+    """Episodes that end at one and the same duration, though nothing says that a limit ended them."""
+
+    seconds: float
+    counts: Counts  # of the episodes with a duration
+    reward: float  # mean
+    reward_of_others: float
+    ends: str  # what they say of their end, most often
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleFaults:
+    """Counts by step; None where the records do not tell."""
+
+    unpaid_source: str | None = None  # the data source or environment that nearly all of them are of
+    unpaid: Counts | None = None  # answers that are right as they stand and earn the least, of all right ones
+    useless: tuple[UselessResults, ...] = ()  # the most frequent first
+    unexecuted: Counts | None = (
+        None  # episodes that end with a call in a text which was never made, of those with calls
+    )
+    timed: bool = False  # enough durations of episodes are recorded
+    piled: PiledUp | None = None
+    junk: Counts | None = None  # answers of one or two characters, or one loop, of those measured
+    far_versions: Counts | None = None  # samples of weights far from those of the step's others
+
+
+def gather_faults(trajectories: pl.DataFrame, calls: pl.DataFrame, answers: pl.DataFrame) -> SampleFaults | None:
+    """Look for such faults in the recorded episodes of training; None where none is recorded at a step."""
+    placed = trajectories.filter(pl.col("step").is_not_null() & (pl.col("split") != "eval"))
+    placed = placed.unique("trajectory_id", keep="first", maintain_order=True)
+    if placed.is_empty():
+        return None
+    own = calls.drop("step", strict=False).join(placed.select("trajectory_id", "step"), on="trajectory_id")
+    source, unpaid = _unpaid(placed)
+    return SampleFaults(
+        unpaid_source=source,
+        unpaid=unpaid,
+        useless=_useless(own),
+        unexecuted=_unexecuted(own),
+        timed=placed["duration_s"].count() >= 2 * MIN_PILED,
+        piled=_piled(placed),
+        junk=_counts(
+            "answers that are junk",
+            answers.join(placed.select("trajectory_id", "step"), on="trajectory_id"),
+            (pl.col("repetition") >= JUNK).fill_null(value=False),
+        ),
+        far_versions=_far_versions(placed),
+    )
+
+
+def since(counts: Counts, share: float) -> tuple[Steps | None, Counts] | None:
+    """Return since when hits make up `share` of the trials, as an interval, and the counts from there on; or None.
+
+    The interval is None where they do from the first recorded step on.
+    """
+    change = rate_change(counts.hits, counts.trials) if len(counts.steps) > 1 else None
+    if change is not None:
+        after = counts.from_place(change[0])
+        before = float(counts.hits[: change[0]].sum() / counts.trials[: change[0]].sum())
+        if after.lower_bound > max(share, 2 * before):
+            return (int(counts.steps[change[0] - 1]) + 1, int(counts.steps[change[0]])), after
+    return (None, counts) if counts.lower_bound > share else None
+
+
+def _counts(name: str, rows: pl.DataFrame, hit: pl.Expr) -> Counts | None:
+    if rows.is_empty():
+        return None
+    by_step = (
+        rows.group_by("step").agg(hit.sum().cast(pl.Float64).alias("hits"), pl.len().cast(pl.Float64)).sort("step")
+    )
+    steps, hits, trials = (column.to_numpy() for column in by_step)
+    return Counts(name=name, steps=steps, hits=hits, trials=trials)
+
+
+def _unpaid(placed: pl.DataFrame) -> tuple[str | None, Counts | None]:
+    """Count right answers that earn no more than the worst sample, where samples earn differently.
+
+    Of one source alone, and its name, where nearly all of them are of that source.
+    """
+    scored = placed.filter(pl.col("reward").is_finite())
+    low, high = scored["reward"].min(), scored["reward"].max()
+    right = scored.filter(pl.col("answer_right").fill_null(value=False))
+    if low is None or low == high:
+        return None, None
+    name, hit = "right answers that earn the least", pl.col("reward") <= low
+    unpaid = right.filter(hit)
+    sources = unpaid["env"].drop_nulls().value_counts(sort=True)
+    if sources.height and right["env"].n_unique() > 1 and sources["count"][0] >= OF_ONE_SOURCE * unpaid.height:
+        source = str(sources["env"][0])
+        return source, _counts(name, right.filter(pl.col("env") == source), hit)
+    return None, _counts(name, right, hit)
+
+
+def _useless(calls: pl.DataFrame) -> tuple[UselessResults, ...]:
+    """Return the tools whose results hold nothing, or one error that is not the policy's."""
+    found: list[UselessResults] = []
+    answered = calls.filter(pl.col("result_len").is_not_null() & pl.col("name").is_not_null())
+    tools = (
+        answered.group_by("name").len().filter(pl.col("len") >= MIN_CALLS).sort("len", "name", descending=[True, False])
+    )
+    for tool in tools["name"].head(MAX_TOOLS).to_list():
+        rows = answered.filter(pl.col("name") == tool)
+        failing = rows.filter(pl.col("told_failed").fill_null(value=False) | ~pl.col("ok").fill_null(value=True))
+        texts = failing.group_by("result_hash").agg(pl.len(), pl.col("error_text").first())
+        for digest, _, text in texts.sort("len", "result_hash", descending=[True, False]).head(1).iter_rows():
+            if text and is_fault(text):
+                counts = _counts(f"calls of {tool} with one error", rows, pl.col("result_hash") == digest)
+                found += [UselessResults(tool=tool, empty=False, text=cause_of(text), counts=counts)] if counts else []
+        listed = pl.col("result_empty").fill_null(value=False) & ((pl.col("result_len") > 0) | _looks_up(tool))
+        counts = _counts(f"calls of {tool} that get nothing", rows, listed)
+        found += [UselessResults(tool=tool, empty=True, text="", counts=counts)] if counts else []
+    return tuple(sorted(found, key=lambda one: -float(one.counts.hits.sum())))
+
+
+LOOKS_UP: Final = ("search", "retriev", "lookup", "query", "fetch", "browse", "read", "open", "get", "wiki", "crawl")
+
+
+def _looks_up(tool: str) -> bool:
+    """Return whether a tool is asked for something, so that nothing is no answer: many commands print nothing."""
+    return any(word in tool.lower() for word in LOOKS_UP)
+
+
+def _unexecuted(calls: pl.DataFrame) -> Counts | None:
+    """Count episodes whose last call stands in a text without a result, where other calls were understood."""
+    if calls.is_empty():
+        return None
+    written = pl.col("call_id").str.starts_with(TEXT_CALL).fill_null(value=False)
+    lost = written & pl.col("result_len").is_null() & pl.col("ok").is_null()  # not one that cannot be read
+    if not calls.select((~lost).any()).item():  # of calls without any result nothing tells who was to answer
+        lost = pl.col("ok_source") == "went_on"
+        if not calls.select(lost.any()).item():
+            return None
+    last = (
+        calls.sort("trajectory_id", "call_idx")
+        .group_by("trajectory_id", maintain_order=True)
+        .agg(pl.col("step").last(), lost.last().alias("lost"))
+    )
+    return _counts("episodes with a call that was never made", last.sort("step", "trajectory_id"), pl.col("lost"))
+
+
+def _piled(placed: pl.DataFrame) -> PiledUp | None:
+    """Return the episodes that end where durations pile up, at their longest."""
+    timed = placed.filter(pl.col("duration_s").is_finite() & (pl.col("duration_s") > 0))
+    if timed.height < 2 * MIN_PILED:
+        return None
+    seconds = timed["duration_s"].to_numpy()
+    longest = float(np.quantile(seconds, 1 - 1 / len(seconds)))
+    width = AT_LIMIT * longest
+    at = (seconds > longest - width) & (seconds <= longest + width)
+    before = ((seconds > longest - 3 * width) & (seconds <= longest - width)).sum() / 2
+    if at.sum() < MIN_PILED or at.sum() < CROWDED * max(before, 1.0):
+        return None
+    rows = timed.with_columns(at=pl.Series(at))
+    piled = rows.filter(pl.col("at") & ~pl.col("stop_reason").str.contains(TIMEOUT_WORDS).fill_null(value=False)
+                        & ~pl.col("truncated").fill_null(value=False) & pl.col("error_type").is_null())  # fmt: skip
+    counts = _counts("episodes that end at one duration", rows, pl.col("at"))
+    if piled.height < MIN_PILED or counts is None:
+        return None
+    reward, other = (part["reward"].fill_nan(None).mean() for part in (piled, rows.filter(~pl.col("at"))))
+    ends = piled["stop_reason"].drop_nulls().value_counts(sort=True)
+    return PiledUp(
+        seconds=float(np.median(seconds[at])),
+        counts=counts,
+        reward=_number(reward),
+        reward_of_others=_number(other),
+        ends=str(ends["stop_reason"][0]) if ends.height else "",
+    )
+
+
+def _number(found: object) -> float:
+    return float(found) if isinstance(found, float | int) else float("nan")
+
+
+def _far_versions(placed: pl.DataFrame) -> Counts | None:
+    """Count samples of a version far behind the commonest of their step."""
+    known = placed.filter(pl.col("policy_version").is_not_null())
+    usual = pl.col("policy_version").median().over("step")
+    return _counts("samples of old weights", known, usual - pl.col("policy_version") > FAR)
+
+
+def worst_useless(found: Sequence[UselessResults], share: float) -> tuple[UselessResults, Steps | None, Counts] | None:
+    """Return the tool that gives the most useless results, where they make up `share` of its calls."""
+    for one in found:
+        if (told := since(one.counts, share)) is not None and told[1].hits.sum() >= MIN_CALLS:
+            return one, *told
+    return None

@@ -1,0 +1,257 @@
+"""What the lines between a console's rows tell: samples that failed or were dropped, by step, and a run that stalls."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter as Tally
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+
+from ptt.diagnostics.parsers.io.telemetry import ESCAPES, NOISE, Facts, safe_line
+from ptt.diagnostics.parsers.io.tracebacks import without_prefix
+
+NAME: Final = "console_lines/"  # of the series that count lines: `console_lines/dropped/<words of the line>`
+UNIT: Final = (
+    r"(?:samples?|rollouts?|episodes?|trajector(?:y|ies)|completions?|generations?|groups?|prompts?|rows?|requests?|"
+    r"sessions?|sandbox(?:es)?|environments?|envs?|verif\w{1,9}|rewards?|scor(?:er|ing|e)|grad(?:er|ing)|judges?|"
+    r"tool(?: ?call)?s?|tasks?|instances?)"
+)
+"""What a line must speak of to count: a failed import or a dropped packet is no sample."""
+WAITING: Final = "waiting"
+KINDS: Final = {
+    "evicted": r"\bevict\w{0,4}\b|\b(?:too |as )?stale\b",
+    "dropped": r"\b(?:dropp(?:ed|ing)|discard(?:ed|ing)|throw(?:n|ing) away|skipp(?:ed|ing))\b",
+    "timed_out": r"\btim(?:ed?|ing)[ -]?out\b|Timeout",
+    "retried": r"\bretr(?:y|ying|ied|ies)\b|\bre-?(?:dispatch|schedul|queu|submit)\w{0,4}\b",
+    WAITING: r"\bno progress\b|\b(?:still )?waiting (?:for|on)\b|\bstuck\b",
+    "failed": r"\bfail(?:ed|ures?|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b",
+}
+"""How a line says what became of a sample, the plainest first: what was dropped after a timeout was dropped."""
+PATTERNS: Final = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in KINDS.items()}
+MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp", b"ime", b"imi", b"etr", b"tale",
+                b"vict", b"bort", b"rash", b"redisp", b"resch", b"re-", b"progress", b"aiting", b"tuck", b"requeu",
+                b"resub")  # fmt: skip
+OF_SAMPLES: Final = re.compile(rf"(?<![A-Za-z]){UNIT}(?![a-z])|{UNIT}(?=[A-Z])", re.IGNORECASE)
+QUEUES: Final = re.compile(r"(?=.*\bno progress\b)(?=.*\b(?:queue|collected|workers?)\b)", re.IGNORECASE)
+HEADED: Final = re.compile(
+    r"(?:\S{1,80} )?(?:\[\w{1,40}\] ){0,3}(?:training |train |global )?step ?#?(\d{1,9})[:,]", re.IGNORECASE
+)
+"""A line that begins with the step it speaks of."""
+NONE: Final = re.compile(
+    r"\b(?:no|without|0|zero) (?:\w+ )?(?:fail|error|timeout|dropp|retr)|\b(?:fail|error|drop)\w{0,5}\s?[:=]\s?0\b",
+    re.IGNORECASE,
+)
+NUMBERED: Final = re.compile(
+    rf"(?<![\w.#-])(\d{{1,6}})(?:\s?(?:/|of|out of)\s?\d{{1,6}})?\s(?:\w{{1,20}}\s){{0,2}}{UNIT}(?![a-z])",
+    re.IGNORECASE,
+)
+ALIKE: Final = bytes.maketrans(
+    b"123456789", b"777777777"
+)  # a line and the next differ by digits; a 0 says that none was
+MAX_READ: Final = 10_000  # lines that differ in more than numbers, of which the reading is kept
+WORD: Final = re.compile(r"[A-Za-z][A-Za-z]+")
+MAX_WORDS: Final = 7  # of a line that name what happened
+MAX_SHAPES: Final = 12  # of a kind: a line that holds names of samples would otherwise make a series of each
+OTHER: Final = "other"
+
+MAX_CHARS: Final = 1000  # of a line that are looked at
+LOGGER: Final = re.compile(
+    r"^(?:\d\d:\d\d:\d\d[.,\d]*\s+|\[[^\]]{1,60}\]\s*|(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b:?\s*|"
+    r"[\w./-]{1,80}\.py:\d{1,6}\s*[-:]?\s*)+"
+)
+"""A time without a date, groups in brackets, a level, a place in the code."""
+
+STAMP: Final = re.compile(r"(?:(\d{4})[-/](\d\d)[-/](\d\d)[ T_-])?(\d\d):(\d\d):(\d\d)(?!\d)")
+STAMPED: Final = 160  # letters at the beginning of a line in which its time stands
+DAY: Final = 86400.0
+BACK: Final = 0.5 * DAY  # a clock without a date that falls by more passed midnight
+ROW_GAP: Final = 1.0  # seconds: rows printed closer together are of one step
+MIN_ROWS: Final = 5  # with a time: from fewer no usual distance is known
+LONG_STEP: Final = 98.0  # percentile of the times between rows: one of a hundred is a restart or an evaluation
+KEPT_LINES: Final = 400  # after the last row, of which the most frequent is told
+WAITS: Final = re.compile(
+    r"wait|retr(?:y|ie)|tim(?:ed?|ing)[ -]?out|error|drop|fail|stuck|hang|hung|unreachable|refused|pending|not ready|"
+    r"no response|unavailable|idle|unhealthy|blocked|exhausted",
+    re.IGNORECASE,
+)
+DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
+
+
+def speaks_of_samples(text: str) -> bool:
+    """Return whether a line says that a sample failed, was dropped, timed out or was tried again."""
+    return kind_of(text) is not None
+
+
+def kind_of(text: str) -> str | None:
+    """Return what a line says became of samples, or None."""
+    if NOISE.search(text) or NONE.search(text) or not (OF_SAMPLES.search(text) or QUEUES.search(text)):
+        return None
+    return next((kind for kind, pattern in PATTERNS.items() if pattern.search(text)), None)
+
+
+def _spoken(line: bytes) -> str:
+    """Return what a line says, without what launchers and loggers put before it."""
+    text = without_prefix(ESCAPES.sub("", line[:MAX_CHARS].decode("utf-8", "replace")).strip())
+    return LOGGER.sub("", text)
+
+
+class SampleLines:
+    """Counts lines that speak of lost samples, at the step of the next row: it is logged when its samples are done."""
+
+    def __init__(self) -> None:
+        self._shapes: dict[str, list[str]] = {}
+        self._ones: Tally[tuple[str, str]] = Tally()  # lines without a number: one sample each
+        self._sums: Tally[tuple[str, str]] = Tally()  # lines that say how many
+        self._read: dict[bytes, tuple[str, str, bool] | None] = {}  # by line without its numbers
+        self.waited: set[str] = set()  # names of the series that count waiting
+        self._headed: Tally[tuple[int, str]] = Tally()  # lines that name their step, by it and by the series' name
+
+    def see(self, line: bytes) -> None:
+        """Take a line that is no row."""
+        if not any(mark in line for mark in MARKS):
+            return
+        masked = line[:MAX_CHARS].translate(ALIKE)
+        if masked not in self._read:
+            if len(self._read) >= MAX_READ:
+                self._read.clear()
+            self._read[masked] = self._words(_spoken(masked))
+        if (words := self._read[masked]) is None:
+            return
+        kind, shape, numbered = words
+        text = _spoken(line) if numbered else ""
+        if headed := HEADED.match(text):
+            self._headed[int(headed[1]), f"{NAME}{kind}/{shape}"] += 1
+            return
+        told = NUMBERED.search(text)
+        counts = self._ones if told is None else self._sums
+        counts[kind, shape] += 1 if told is None else int(told[1])
+
+    def _words(self, text: str) -> tuple[str, str, bool] | None:
+        """Return the kind of a line, the words that name what happened, and whether a number in it counts."""
+        kind = kind_of(text)
+        if kind is None:
+            return None
+        headed = HEADED.match(text)
+        shape = self._shape(kind, text if headed is None else text[headed.end() :])
+        return kind, shape, headed is not None or NUMBERED.search(text) is not None
+
+    def headed(self) -> Iterator[tuple[int, str, int]]:
+        """Yield step, name and count of the lines that name their step."""
+        yield from ((step, name, count) for (step, name), count in sorted(self._headed.items()))
+
+    def take(self) -> Iterator[tuple[str, int]]:
+        """Yield what was counted, by name, and start again.
+
+        Lines that tell a number sum up those that do not: of both, the larger sum counts.
+        """
+        for kind in dict.fromkeys(kind for kind, _ in (*self._ones, *self._sums)):
+            either = [{key: n for key, n in one.items() if key[0] == kind} for one in (self._ones, self._sums)]
+            larger = max(either, key=lambda counts: sum(counts.values()))
+            yield from ((f"{NAME}{kind}/{shape}", n) for (_, shape), n in sorted(larger.items()))
+            if kind == WAITING:
+                self.waited |= {f"{NAME}{kind}/{shape}" for _, shape in larger}
+        self._ones.clear()
+        self._sums.clear()
+
+    def _shape(self, kind: str, text: str) -> str:
+        words = WORD.findall(safe_line(text))
+        shape = " ".join(words[:MAX_WORDS])
+        known = self._shapes.setdefault(kind, [])
+        if shape not in known:
+            if len(known) >= MAX_SHAPES:
+                return OTHER
+            known.append(shape)
+        return shape
+
+
+class Clock:
+    """Reads the times at the beginning of lines, in seconds; without a date, from the first midnight on."""
+
+    def __init__(self) -> None:
+        self.dated = False
+        self._last, self._days = 0.0, 0.0
+
+    def read(self, line: bytes) -> float | None:
+        """Return the time of a line, or None where it names none."""
+        if b":" not in line[:STAMPED]:
+            return None
+        match = STAMP.search(line[:STAMPED].decode("utf-8", "replace"))
+        if match is None:
+            return None
+        year, month, day, *time = match.groups()
+        hour, minute, second = map(int, time)
+        if max(minute, second) > 59 or hour > 23:
+            return None
+        if year is None:
+            at = 3600.0 * hour + 60.0 * minute + second
+            self._days += DAY * (at + self._days < self._last - BACK)
+            self._last = max(self._last, at + self._days)
+            return at + self._days
+        try:
+            self.dated = True
+            return datetime(int(year), int(month), int(day), hour, minute, second, tzinfo=UTC).timestamp()
+        except ValueError:
+            return None
+
+
+class Silence:
+    """What a console says after its last row, and for how long."""
+
+    def __init__(self) -> None:
+        self._clock = Clock()
+        self._rows: list[float] = []
+        self._first: bytes | None = None
+        self._lines: deque[bytes] = deque(maxlen=KEPT_LINES)
+        self._count = 0
+
+    def row(self, line: bytes) -> None:
+        """Take a line that holds a row."""
+        at = self._clock.read(line)
+        if at is not None and (not self._rows or at - self._rows[-1] >= ROW_GAP):
+            self._rows.append(at)
+        self._lines.clear()
+        self._count, self._first = 0, None
+
+    def line(self, line: bytes) -> None:
+        """Take any other line."""
+        self._count += 1
+        self._first = self._first or line
+        self._lines.append(line)
+
+    def facts(self, step: int | None) -> Facts:
+        """Return the time between rows, and what came after the last one: how long, how many lines, which most often.
+
+        `step`: of the last row; `rows_until` and `lines_until` are seconds of the epoch, where the lines name dates.
+        """
+        facts = self._told()
+        return facts | ({} if step is None or not facts else {"rows_until_step": step})
+
+    def _told(self) -> Facts:
+        facts: Facts = {}
+        if len(self._rows) >= MIN_ROWS:
+            gaps = np.diff(self._rows)
+            facts["long_step_seconds"] = float(np.percentile(gaps, LONG_STEP))
+        if self._rows and self._clock.dated:
+            facts["rows_until"] = self._rows[-1]
+        said, times = self._most_frequent()
+        if not said:
+            return facts
+        until = next((at for line in reversed(self._lines) if (at := self._clock.read(line)) is not None), None)
+        if until is not None and self._rows:
+            facts["silent_seconds"] = until - self._rows[-1]
+        if until is not None and self._clock.dated:
+            facts["lines_until"] = until
+        return facts | {"silent_lines": self._count, "silent_says": said, "silent_said": times}
+
+    def _most_frequent(self) -> tuple[str, int]:
+        """Return the line of waiting or failing that comes most often, its numbers left out, and how often."""
+        texts = map(_spoken, self._lines)
+        tally = Tally(DIGITS.sub("N", safe_line(text)) for text in texts if WAITS.search(text) and "%|" not in text)
+        if not tally:
+            return "", 0
+        said, times = max(tally.items(), key=lambda entry: entry[1])
+        return said, times if len(self._lines) == self._count else round(times * self._count / len(self._lines))

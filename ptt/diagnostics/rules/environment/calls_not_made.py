@@ -1,0 +1,54 @@
+"""This run shows tool calls that the policy writes and that are never made.
+
+What: a tenth or more of the episodes with calls end in one that stands in the text alone, without a result, while the
+calls of other episodes were understood. High from 30% on.
+Why it matters: the policy does as it learnt; the parser of calls loses what it wrote, and the episode ends with
+nothing. Its reward falls, and the policy is trained away from calling.
+What it is not: calls that cannot be read at all (malformed-calls), or a policy that stops calling (tool-use-vanished).
+What to do: feed one such text to the parser of calls. Look at what changed at that step: renderer, template, version.
+Source: PrimeIntellect-ai/verifiers#1463: calls whose arguments were of another type were erased. The shares are our
+own.
+"""
+
+from __future__ import annotations
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.counts import Counts
+from ptt.diagnostics.model import Link
+from ptt.diagnostics.rules.faulty_samples import Told, judge_faulty
+from ptt.diagnostics.rules.interface import REWARDED_LANGUAGE, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.wording import pct
+
+SHARE = 0.1  # of the episodes with calls
+HIGH_SHARE = 0.3
+UNRECORDED = NotJudged(
+    reason="no episode with calls that were understood is recorded, or too few",
+    missing=("tool_calls",),
+    enable="save samples with their messages, calls and results",
+    absent=True,
+)
+
+
+def check(evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge the share of episodes that end in a call which was never made."""
+    counts = None if evidence.faults is None else evidence.faults.unexecuted
+    return judge_faulty(counts, limits, unrecorded=UNRECORDED, words=_told)
+
+
+def _told(part: Counts, when: str) -> Told:
+    return Told(
+        claim=f"{pct(part.share)} of episodes with tool calls end in a call that stands in the text and was never made "
+        f"{when}: the parser of calls loses it",
+        causes=(
+            "the parser or renderer drops a call that it finds invalid, instead of answering with an error",
+            "a chat template, a tool parser or a version that changed at a restart",
+        ),
+        confirm=(f"feed the last message of such an episode of step {int(part.steps[0])} to the parser of calls",),
+        next=(
+            "let the parser keep such calls, or answer them with an error that the policy sees",
+            "leave these episodes out of training, and go back to the checkpoint before they began",
+        ),
+    )
+
+
+RULE = rule(check, "calls-not-made", Link.ENVIRONMENT, share=SHARE, high=HIGH_SHARE, families=REWARDED_LANGUAGE)

@@ -1,0 +1,132 @@
+"""This run shows a loop that completes no further step, while its console goes on.
+
+What: after the last step the console speaks of waiting, failing or trying again for ten minutes or more, and for five
+times as long as all but a hundredth of the steps took; nothing says that training had completed. High from an hour on.
+Why it matters: the curves end well, so that the run looks finished or stopped by hand; it waits for something that does
+not come, and holds its machines.
+What it is not: an evaluation or an upload after the last step, which speak of no failure; an exception (run-cut-short).
+What to do: look at what the repeated line waits for: a reward server, a sandbox, workers of an environment, a router.
+Source: OpenRLHF#1123 (a reward server that hangs), ROLL#215 (workers that hang after a validation). The limits are our
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.run_end import DONE_SHARE, Ending, progress_of
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import JsonScalar, Link, Severity
+from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.systems import STEP_PARTS, WHOLE_STEP, end_of
+from ptt.diagnostics.wording import counted, sig
+
+FACTOR = 5.0  # times the 98th percentile of the time from row to row
+MIN_SECONDS = 600.0  # less is a slow start of an evaluation
+HIGH_SECONDS = 3600.0
+MIN_SAID: Final = 3  # times the same line of waiting or failing
+PART_FACTOR: Final = 3.0  # times its median: a part of the step that had slowed before
+HOUR: Final = 3600.0
+ENABLE = "keep the trainer's console with times of its lines"
+
+
+def check(evidence: Evidence, limits: Limits) -> Verdict:
+    """Judge how long the console went on after the last row."""
+    context, run = evidence.run.context, evidence.run
+    silent, said = _seconds(context), context.get("silent_said")
+    if not isinstance(context.get("rows_until"), float) and silent is None:
+        return NotJudged(
+            reason="no console with times of its lines was read", missing=("events",), enable=ENABLE, absent=True
+        )
+    end = end_of(evidence, done_share=DONE_SHARE)
+    if end.ending is Ending.COMPLETED:
+        return Healthy(reason=end.known_by or "the run completed")
+    at = context.get("rows_until_step")
+    if isinstance(at, int) and progress_of(run).went_on(at):
+        return Healthy(reason=f"other files hold rows after step {at}")
+    usual = context.get("long_step_seconds") or _usual(evidence)
+    if silent is None or not isinstance(said, int) or said < MIN_SAID or not isinstance(usual, float | int):
+        return Healthy(reason="the console speaks of no waiting after its last step")
+    limit = max(limits["factor"] * usual, limits["seconds"])
+    if silent <= limit:
+        return Healthy(reason=f"the console goes on for {_long(silent)} after its last step")
+    return _finding(evidence, silent, limit, float(usual), said)
+
+
+def _finding(evidence: Evidence, silent: float, limit: float, usual: float, said: int) -> Finding:
+    last, context = evidence.run.last_step, evidence.run.context
+    part = _slowed(evidence)
+    slowed = "" if part is None else f"; {part[0]} was {sig(part[2])} s at the last step, {sig(part[1])} s usually"
+    evaluated = evidence.evaluation is not None and any(
+        len(at) and at[-1] == last for at in (one.series.finite()[0] for one in evidence.evaluation.figures)
+    )
+    where = "" if last is None else f" after step {last}" + (", where an evaluation was run" if evaluated else "")
+    facts: dict[str, JsonScalar] = {
+        "silent_seconds": silent,
+        "usual_seconds": usual,
+        "lines": context.get("silent_lines"),
+        "says": context.get("silent_says"),
+    }
+    return Finding(
+        severity=Severity.HIGH if silent >= HIGH_SECONDS else Severity.MEDIUM,
+        claim=f"The run stalls: no step is completed in the {_long(silent)}{where}; 98% of steps took "
+        f'{_long(usual)} or less; the console says {counted(said, "time(s)")} "{context.get("silent_says")}"{slowed}',
+        observed=silent,
+        limit=limit,
+        unit="s",
+        onset_step=last,
+        onset_interval=None if last is None else (last, last),
+        evidence=facts | ({} if part is None else {"slowed": part[0], "slowed_to": part[2], "slowed_from": part[1]}),
+        causes=(
+            "a server that rollouts or rewards wait for, and that does not answer: reward model, sandbox, retriever",
+            "workers of the environment or the engine that died without an error",
+            "every sample of the step fails or is dropped, and is asked for again",
+        ),
+        confirm=(
+            "ask the server that the repeated line names for one answer by hand",
+            "dump the stacks of the trainer and of its workers (py-spy): what do they wait for?",
+        ),
+        next=(
+            "stop the run, and resume from its last checkpoint when that answers again",
+            "give each request a timeout and a limit of retries, after which the sample is left out of the loss",
+        ),
+    )
+
+
+def _seconds(context: Mapping[str, JsonScalar]) -> float | None:
+    """Return the seconds from the last row to the last line, of one console or of one after the other."""
+    told = context.get("silent_seconds")
+    if isinstance(told, float):
+        return told
+    rows, lines = context.get("rows_until"), context.get("lines_until")
+    return lines - rows if isinstance(rows, float) and isinstance(lines, float) else None
+
+
+def _usual(evidence: Evidence) -> float | None:
+    time = evidence.metrics.get("time/step")
+    return float(np.median(time.finite()[1])) if time is not None and len(time.finite()[1]) else None
+
+
+def _slowed(evidence: Evidence) -> tuple[str, float, float] | None:
+    """Return the part of the step that took far longer at the last step, with its median and its last value."""
+    named = [(one.raw_name, one) for one in (*evidence.metrics.values(), *evidence.other.values())]
+    parts = [one for raw, one in named if STEP_PARTS.search(raw) and not WHOLE_STEP.search(raw)]
+    grown = [(one.raw_name, *levels) for one in parts if (levels := _levels(one)) is not None]
+    slow = [one for one in grown if one[1] > 0 and one[2] >= PART_FACTOR * one[1]]
+    return max(slow, key=lambda one: one[2] - one[1], default=None)
+
+
+def _levels(series: Series) -> tuple[float, float] | None:
+    values = series.finite()[1]
+    return (float(np.median(values)), float(values[-1])) if len(values) >= MIN_SAID else None
+
+
+def _long(seconds: float) -> str:
+    return f"{sig(seconds / HOUR)} h" if seconds >= HOUR else f"{sig(seconds)} s"
+
+
+RULE = rule(check, "run-stalled", Link.SYSTEMS, factor=FACTOR, seconds=MIN_SECONDS, families=EVERY)

@@ -1,0 +1,211 @@
+"""Faults that single saved samples show, lines of the console about samples, and what a run cost since then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ptt
+from ptt.diagnostics.model import Finding, Severity
+from ptt.diagnostics.parsers.io.answer_texts import is_right
+from ptt.diagnostics.parsers.io.console_incidents import SampleLines
+from ptt.diagnostics.parsers.io.result_outcomes import result_columns
+
+STEPS = 60
+Row = Mapping[str, Any]
+
+
+def diagnosed(folder: Path, files: Mapping[str, Iterable[Row] | str], more: Callable[[int], Row] | None = None) -> Any:
+    """Judge a run of STEPS logged steps, a minute each, with these files beside its log."""
+    generator = np.random.default_rng(5)
+    rows = [
+        {"step": step, "time": 1.7e9 + 60.0 * step, "reward": 0.5 + 0.02 * float(generator.normal()), "grad_norm": 0.3}
+        | dict(more(step) if more else {})
+        for step in range(1, STEPS + 1)
+    ]
+    for name, held in {"metrics.jsonl": rows, **files}.items():
+        path = folder / "run" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(held if isinstance(held, str) else "".join(json.dumps(row) + "\n" for row in held), "utf-8")
+    return ptt.diagnose(folder / "run")
+
+
+def of(found: ptt.Diagnosis, rule: str) -> list[Finding]:
+    return [finding for finding in found.findings if finding.id == rule]
+
+
+def episodes(*, limit: float, says: str) -> list[Row]:
+    """Return episodes whose lengths grow towards a limit of time, which ends them as `says`."""
+    generator = np.random.default_rng(2)
+    rows: list[Row] = []
+    for step in range(10, STEPS + 1, 10):
+        for place in range(40):
+            took = float(generator.gamma(4.0, 5.0 * step))
+            cut = took >= limit
+            rows.append(
+                {"id": f"{step}:{place}", "task_id": str(place), "step": step, "reward": 0.0 if cut else 1.0,
+                 "duration_s": min(took, limit + generator.uniform(0, 2)),
+                 "termination_reason": says if cut else "done"}
+            )  # fmt: skip
+    return rows
+
+
+def test_a_limit_of_time_that_says_done_is_found_and_one_that_says_so_is_not(tmp_path: Path) -> None:
+    silent = diagnosed(tmp_path / "a", {"episodes.jsonl": episodes(limit=1200, says="done")})
+    (found,) = of(silent, "silent-timeouts")
+    assert "1,200 s" in found.claim
+    assert "and say done" in found.claim
+    assert not of(
+        diagnosed(tmp_path / "b", {"episodes.jsonl": episodes(limit=1200, says="timeout")}), "silent-timeouts"
+    )
+    assert not of(diagnosed(tmp_path / "c", {"episodes.jsonl": episodes(limit=9e9, says="done")}), "silent-timeouts")
+
+
+def answers(paid: Callable[[int, int], bool]) -> dict[str, list[Row]]:
+    """Return veRL's dumps of a policy that is right half of the time; `paid` by step and place."""
+    dumps: dict[str, list[Row]] = {}
+    for step in (10, 20, 30, 40, 50):
+        dumps[f"rollouts/{step}.jsonl"] = [
+            {"input": f"task {place}", "output": f"so it is \\boxed{{{place if place % 2 else -1}}}", "gts": str(place),
+             "score": float(place % 2 == 1 and paid(step, place)), "step": step}
+            for place in range(40)
+        ]  # fmt: skip
+    return dumps
+
+
+def test_right_answers_that_earn_nothing_are_the_scorers_fault_since_they_do(tmp_path: Path) -> None:
+    broken = diagnosed(tmp_path / "a", answers(lambda step, place: step < 30 or place % 4 == 1))
+    (found,) = of(broken, "right-answers-unpaid")
+    assert (found.onset_step, found.observed) == (30, 0.5)
+    assert not of(diagnosed(tmp_path / "b", answers(lambda _step, _place: True)), "right-answers-unpaid")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "right"),
+    [
+        ("it is \\boxed{\\frac{3}{4}}", "\\frac{3}{4}", True), ("#### 1,200", "1200", True), ("\\boxed{7.0}", 7, True),
+        ("<answer> Paris </answer>", "paris", True), ("\\boxed{6}", "7", False), ("it is 7", "7", None),
+        ("\\boxed{7}", None, None),
+    ],
+)  # fmt: skip
+def test_a_marked_answer_is_compared_as_it_stands_or_as_a_number(text: str, expected: Any, right: bool | None) -> None:
+    assert is_right(text, expected) is right
+
+
+@pytest.mark.parametrize(
+    ("result", "empty"),
+    [
+        ("", True), ("[]", True), ("No results found.", True), ("{'docs': [1]}", False),
+        ("[Document 1] Rome\ncity", False),
+        ("[Document 1] (Score: 0.84)\n\n\n[Document 2] (Score: 0.83)\n", True), ("Title: A\nTitle: B\n", False),
+    ],
+)  # fmt: skip
+def test_a_result_is_empty_where_it_holds_headers_alone(result: str, empty: bool) -> None:
+    assert result_columns(result, "search", "{}")["result_empty"] is empty
+
+
+def test_samples_of_an_engine_that_got_no_weights_are_found_at_their_steps(tmp_path: Path) -> None:
+    rows = [
+        {"rollout_id": step, "index": place, "status": "completed", "reward": 0.5, "response_length": 90,
+         "weight_versions": ["default" if step == 40 and place < 16 else str(step)]}
+        for step in (39, 40, 41) for place in range(64)
+    ]  # fmt: skip
+    (found,) = of(diagnosed(tmp_path, {"rollouts.jsonl": rows}), "old-weights-in-batch")
+    assert (found.onset_step, found.observed) == (40, 0.25)
+
+
+def test_rows_of_one_token_stand_for_episodes_that_never_ran(tmp_path: Path) -> None:
+    rows = [
+        {"step": step, "id": f"{step}-{place}", "status": "completed", "reward": 0.0 if place < 12 else 0.5,
+         "response_length": 1 if step > 30 and place < 12 else 400}
+        for step in range(10, 61, 10) for place in range(40)
+    ]  # fmt: skip
+    (found,) = of(diagnosed(tmp_path, {"rollouts.jsonl": rows}), "trained-on-failures")
+    assert (found.onset_step, found.observed) == (40, 0.3)
+    assert "no token was generated" in found.claim
+
+
+def console(*, hung: int, ends: str = "") -> str:
+    """Return a console of 40 steps of a minute, and `hung` lines, a minute each, behind them."""
+    at, lines = datetime(2026, 3, 4, 5, 6, 7), []
+    for step in range(1, 41):
+        at += timedelta(seconds=60 + step % 3)
+        lines.append(f"[{at:%Y-%m-%d %H:%M:%S}] step:{step} - actor/loss:0.1{step} - critic/score/mean:0.4{step}")
+    for _ in range(hung):
+        at += timedelta(seconds=60)
+        lines.append(f"[{at:%Y-%m-%d %H:%M:%S}] INFO waiting for 16 of 128 rollouts")
+    return "\n".join([*lines, ends, ""])
+
+
+def stalled(folder: Path, text: str) -> list[Finding]:
+    folder.mkdir()
+    (folder / "train.log").write_text(text, "utf-8")
+    return of(ptt.diagnose(folder), "run-stalled")
+
+
+def test_a_console_that_waits_behind_the_last_step_stalls_and_one_that_completes_does_not(tmp_path: Path) -> None:
+    (found,) = stalled(tmp_path / "a", console(hung=90))
+    assert (found.severity, found.observed) == (Severity.HIGH, 5400.0)
+    assert '90 times "waiting for N of N rollouts"' in found.claim
+    assert not stalled(tmp_path / "b", console(hung=4))
+    assert not stalled(tmp_path / "c", console(hung=90, ends="Training completed."))
+
+
+@pytest.mark.parametrize(
+    ("lines", "counted"),
+    [
+        (["dropped 12 samples", "dropped 3 samples"], {"dropped/dropped samples": 15}),
+        (["2026-01-02 03:04:05 WARNING rollout failed (task 7)"] * 3, {"failed/rollout failed task": 3}),
+        (["Dropping group 1448: no tokens", "Dropping group 9: no tokens"], {"dropped/Dropping group no tokens": 2}),
+        (["Session reset failed", "0 failed rollouts", "failed to import flash_attn"],
+         {"failed/Session reset failed": 1}),
+        (["Timeout waiting for rollout", "request 12: retrying (3/5)"],
+         {"timed_out/Timeout waiting for rollout": 1, "retried/request retrying": 1}),
+    ],
+)  # fmt: skip
+def test_lines_about_lost_samples_are_counted_by_what_they_say(lines: list[str], counted: dict[str, int]) -> None:
+    seen = SampleLines()
+    for line in lines:
+        seen.see(line.encode())
+    assert {name.removeprefix("console_lines/"): count for name, count in seen.take()} == counted
+    assert not list(seen.take())
+
+
+def test_a_line_that_names_its_step_counts_there() -> None:
+    seen = SampleLines()
+    for step in (3, 3, 4):
+        seen.see(f"train:9 [INFO] [loop] Step {step}: Samples are too stale, requeuing".encode())
+    assert [(step, count) for step, _, count in seen.headed()] == [(3, 2), (4, 1)]
+
+
+def test_what_moved_with_a_fall_is_told_and_the_cost_since_then_is_counted(tmp_path: Path) -> None:
+    def more(step: int) -> Row:
+        late = step > 30
+        noise = 0.004 * (step % 5)
+        return {"reward": (0.2 if late else 0.6) + noise, "env/stop_condition/no_tools": (0.8 if late else 0.1) + noise}
+
+    found = diagnosed(tmp_path, {}, more)
+    (fell,) = of(found, "reward-fell")
+    assert fell.onset_step == 31
+    assert "with it went env/stop_condition/no_tools" in fell.claim
+    cost = json.loads(found.to_json())["cost"]
+    assert (cost["rule"], cost["steps"], cost["hours"]) == ("reward-fell", 30, 0.5)
+    assert diagnosed(tmp_path / "sound", {}).cost is None
+
+
+def test_a_selection_shows_where_training_gets_shorter_and_the_evaluation_does_not(tmp_path: Path) -> None:
+    def more(step: int) -> Row:
+        done, noise = step / STEPS, 0.01 * (step % 4)
+        row = {"reward": 0.4 + 0.4 * done + noise, "env/turns_per_episode": 10 - 6 * done + noise, "console": 1.0}
+        held = {"test/env/correct": 0.45 + noise, "test/env/turns_per_episode": 9.5 + noise} if step % 10 == 0 else {}
+        return row | held | {"off_policy/dropped": 4.0}
+
+    (found,) = of(diagnosed(tmp_path, {}, more), "survivors-only")
+    assert "as test/env/correct measures them" in found.claim
+    assert "env/turns_per_episode" in found.claim
