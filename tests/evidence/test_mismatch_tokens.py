@@ -20,8 +20,8 @@ from ptt.diagnostics.statistics.mismatch_fingerprint import MismatchFingerprint,
 STEPS, ROWS, LENGTH, GAP = 24, 16, 64, range(24, 32)
 SHAPE = STEPS * ROWS, LENGTH
 NAMED = (
-    "copied", "copied_reference", "shifted", "negative", "certain", "r_squared", "first_at_boundary", "persists",
-    "token_share", "rounded", "mean", "slope", "rank_factor", "after", "start", "spread", "fall", "gap", "correlation",
+    "copied", "copied_reference", "shifted", "negative", "certain", "r_squared", "persists", "token_share",
+    "boundary", "rounded", "step_share", "mean", "slope", "rank_factor", "after", "start", "spread", "fall", "gap", "correlation",
 )  # fmt: skip
 Array = np.ndarray[Any, Any]
 
@@ -84,6 +84,12 @@ def by_token(dump: Dump) -> None:
     """An adapter: each token id has its own shift."""
     dump.trainer += 0.4 * (np.random.default_rng(3).normal(size=200)[dump.ids] - 0.5)
     dump.reference = dump.trainer.copy()
+
+
+def by_token_growing(dump: Dump) -> None:
+    """A third of each token's last shift is there from the start; the rest comes with the updates."""
+    grown = 0.3 * (0.5 + (dump.step / STEPS)[:, None])
+    dump.trainer += grown * (np.random.default_rng(3).normal(size=200)[dump.ids] - 0.5)
 
 
 def from_one_token(dump: Dump) -> None:
@@ -168,6 +174,12 @@ def raw(dump: Dump) -> None:
     dump.columns["temperature"] = np.full(SHAPE[0], 0.7)
 
 
+def step_by_step(dump: Dump) -> None:
+    """Some steps are far off to both sides, whatever the token."""
+    far = np.isin(dump.step, (5, 6, 14, 15, 16))
+    dump.engine += np.where(far, 1.5, 0.0)[:, None] * dump.generator.normal(size=SHAPE)
+
+
 def noisy(dump: Dump) -> None:
     """Noise beyond what healthy arithmetic leaves."""
     dump.engine += 0.5 * dump.generator.normal(size=SHAPE)
@@ -189,6 +201,8 @@ FAULTS: dict[Callable[[Dump], None], tuple[str, str]] = {
     growing: ("grows_apart", "weights-partly-synced"),
     growing_without_reference: ("grows", "weights-not-synced"),
     by_token: ("by_token", "adapter-missing"),
+    by_token_growing: ("by_token_growing", "adapter-missing"),
+    step_by_step: ("by_step", "stale-weights"),
     noisy: ("noise", "precision"),
 }
 
@@ -237,6 +251,17 @@ def test_a_small_mismatch_that_follows_a_pattern_is_a_low_finding(tmp_path: Path
     assert found.evidence["cause_1"] == "one-rank"
     assert found.observed is not None
     assert math.isclose(found.observed, np.abs(rs_of(dump)).mean(), rel_tol=1e-3)
+
+
+def test_a_pattern_as_faint_as_rounding_is_a_note(tmp_path: Path) -> None:
+    dump = Dump()
+    dump.columns["rank"] = dump.row // 4
+    dump.off(np.where(dump.row // 4 == 2, 0.1, 0.0)[:, None])
+    diagnosis = ptt.diagnose(write_recorder_run(tmp_path / "run", dump.frame()), out=tmp_path / "out")
+    assert 0.003 < np.abs(rs_of(dump)).mean() < 0.01
+    found = next(finding for finding in diagnosis.findings if finding.id == "engine-mismatch")
+    assert found.severity == "info"
+    assert found.evidence["cause_1"] == "one-rank"
 
 
 def rs_of(dump: Dump) -> Array:

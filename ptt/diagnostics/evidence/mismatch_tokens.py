@@ -30,6 +30,7 @@ TRAINER: Final = "old_logp"  # before any update on the batch
 ENGINE: Final = "rollout_logp"
 ID_TOKENS: Final = 1 << 17  # whose ids are read: the identity of a token shows in some ten thousand
 NOTICED: Final = 0.01  # nats of mean |r|: twice what two engines in bfloat16 usually leave
+FAINT: Final = 0.003  # from here on a pattern is worth a note: healthy arithmetic leaves more, but follows none
 OF_SEQUENCES: Final = {
     "neighbours",
     "by_rank",
@@ -54,7 +55,7 @@ class MismatchPattern:
     @property
     def noticed(self) -> bool:
         """Whether the differences are large enough to be said, though below the limits of mere size."""
-        least = {"partly_copied": 0.0, "noise": NOISY}.get(self.name, NOTICED)
+        least = {"partly_copied": 0.0, "noise": NOISY, "rounded": NOTICED}.get(self.name, FAINT)
         return self.mean >= least
 
     @property
@@ -133,7 +134,7 @@ def _with_ids(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
 SOME: Final = 0.02  # of the sequences
 FEW: Final = 0.01  # enough where no arithmetic makes it
 ALL: Final = 0.98
-NEIGHBOURS: Final = 0.3  # of the tokens that are off: with the logprob of one neighbour
+NEIGHBOURS: Final = 0.25  # of the tokens that are off: with the logprob of one neighbour
 ONE_NEIGHBOUR: Final = 1.8  # times that of the other: where the logprobs repeat, both are
 ONE_SIDED: Final = 0.9
 SIDED: Final = 0.78
@@ -143,30 +144,38 @@ RANK_LOGS: Final = 1.0
 RANK_SHARE: Final = 0.3
 NEAR_REFERENCE: Final = 0.6
 AGAINST_REFERENCE: Final = -0.8
-AT_BOUNDARY: Final = 0.7
-BOUNDARY_MASS: Final = 1.4
+AT_BOUNDARY: Final = 1.7
+BOUNDARY_SIDED: Final = -0.5  # of mean |u|
 MIN_FIRSTS: Final = 20
 PERSISTS: Final = 0.6
 INSIDE: Final = 0.95
 FROM_THERE: Final = 12.0
 STEEP: Final = 0.37
 AWAY: Final = -0.25  # of mean |u|: the trainer is less sure of what the engine drew than the engine is
-SAME_AT_ALL: Final = 0.13  # of the levels' variance between steps
+SAME_AT_ALL: Final = 0.3  # of the levels' variance between steps
 TOKEN_SHARE: Final = 0.06  # of the variance of u: noise, by chance, to 0.02
 WITH_LAG: Final = 0.3
 FALL: Final = 0.7
 FALL_SHARE: Final = 0.5
 RISE: Final = 0.75
 GREW: Final = 1.2
-CONSTANT: Final = 0.7
+GREW_FAR: Final = 1.5  # whatever the tokens tell
+FROM_NOTHING: Final = 0.4  # of its later size was there in the first quarter of the steps
+FROM_START: Final = 0.62
 ROUNDED: Final = 0.95
 PLAIN: Final = 0.02  # nats of mean |r|: noise below it is nobody's fault
 
 
+def _goes_with_tokens(one: MismatchFingerprint) -> bool:
+    sure = one.signed < AWAY / 2 or one.token_share > RANK_SHARE
+    return sure and one.token_share > TOKEN_SHARE
+
+
 def _grows(one: MismatchFingerprint) -> bool:
-    if not (one.rise > RISE and one.signed < AWAY / 2):
-        return False
-    return one.spread > GREW or (one.spread > CONSTANT and one.token_share > TOKEN_SHARE)
+    rises = one.rise > RISE and one.signed < AWAY / 4
+    if one.token_share > TOKEN_SHARE:
+        return (one.token_start < FROM_NOTHING and one.signed < AWAY / 4) or (rises and one.spread > GREW_FAR)
+    return rises and one.spread > GREW
 
 
 PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
@@ -177,7 +186,7 @@ PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
     "scaled": lambda one: one.r_squared > SCALED and not 1 - SIDED < one.negative < SIDED,
     "by_rank": lambda one: one.rank_share > RANK_SHARE and one.one_rank > RANK_LOGS,
     "is_reference": lambda one: one.reference_gap < NEAR_REFERENCE and one.reference_follows < AGAINST_REFERENCE,
-    "at_boundaries": lambda one: one.first_at_boundary > AT_BOUNDARY and one.boundary_mass > BOUNDARY_MASS,
+    "at_boundaries": lambda one: one.boundary > AT_BOUNDARY and one.boundary_signed < BOUNDARY_SIDED,
     "from_one_token": lambda one: (
         one.firsts >= MIN_FIRSTS
         and one.persists > PERSISTS
@@ -185,21 +194,24 @@ PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
         and one.far_negative > ONE_SIDED
         and one.after > FROM_THERE
     ),
-    "fades_from_start": lambda one: (
-        one.start > STEEP
-        and one.start_signed < AWAY
-        and one.step_share < SAME_AT_ALL
-        and not one.token_share > RANK_SHARE
-    ),
     "by_lag": lambda one: one.by_lag > WITH_LAG,
     "falls": lambda one: (
         one.signed < AWAY and one.fall > max(FALL, FALL_SHARE * one.spread) and one.token_share > TOKEN_SHARE
     ),
     "grows_apart": lambda one: _grows(one) and math.isfinite(one.reference_gap),
     "grows": _grows,
-    "by_token": lambda one: one.token_share > TOKEN_SHARE and one.signed < AWAY and one.spread < GREW,
+    "fades_from_start": lambda one: (
+        one.start > STEEP
+        and one.start_signed < AWAY
+        and one.step_share < SAME_AT_ALL
+        and not one.body_token_share > TOKEN_SHARE
+    ),
+    "by_token_growing": lambda one: _goes_with_tokens(one) and one.token_start < FROM_START,
+    "by_token": _goes_with_tokens,
     "rounded": lambda one: one.rounded > ROUNDED,
     "noise": lambda one: one.mean > PLAIN and one.spread < GREW and not one.token_share > TOKEN_SHARE,
+    "by_step": lambda one: one.mean > NOISY and one.step_share > SAME_AT_ALL,
+    "unexplained": lambda one: one.mean > NOISY,
 }
 """By the name of its sign; NaN follows none."""
 
@@ -222,6 +234,7 @@ def _numbers(one: MismatchFingerprint) -> dict[str, str]:
         "rank_factor": _factor(one.one_rank),
         "after": sig(one.after),
         "start": _factor(one.start),
+        "boundary": sig(one.boundary),
         "spread": _factor(one.spread),
         "fall": _factor(one.fall),
         "gap": sig(one.reference_gap),
@@ -230,8 +243,8 @@ def _numbers(one: MismatchFingerprint) -> dict[str, str]:
 
 
 def _shares(one: MismatchFingerprint) -> Iterator[tuple[str, str]]:
-    names = "copied", "copied_reference", "shifted", "negative", "certain", "r_squared", "first_at_boundary"
-    for name in (*names, "persists", "token_share", "rounded"):
+    names = "copied", "copied_reference", "shifted", "negative", "certain", "r_squared"
+    for name in (*names, "persists", "token_share", "step_share", "rounded"):
         value: float = getattr(one, name)
         yield name, pct(value) if math.isfinite(value) else "?"
 

@@ -8,7 +8,7 @@ sides do not show what is logged. High where the peak is ten times the limit, or
 beyond their bounds. Its causes are ranked by the signs for and against each: how the mismatch begins, grows and falls
 back, the events that it goes with, the settings, and the recorded tokens.
 Low too where the recorded tokens differ by less, from 0.01 nats on, but by a pattern that no arithmetic leaves, or by
-noise from 0.03 nats on.
+noise from 0.03 nats on; a note from 0.003 nats on.
 Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
 is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
@@ -80,13 +80,10 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     findings = [finding for mismatch in mismatches if (finding := _finding(mismatch)) is not None]
     pattern = evidence.mismatch_pattern
     if not findings and pattern is not None and pattern.noticed and not _stale(evidence):
-        return with_causes(_small(pattern, evidence), evidence, keep=1)
+        small = with_causes(_small(pattern, evidence), evidence, keep=1)
+        return small if pattern.mean >= NOTICED else Healthy(reason=_within(mismatches), notes=(small,))
     if not findings:
-        peaks = (
-            f"{mismatch.series.raw_name} peaks at {sig(peak_median(mismatch.series))}, limit {mismatch.limit:g}"
-            for mismatch in mismatches
-        )
-        return Healthy(reason="; ".join(peaks))
+        return Healthy(reason=_within(mismatches))
     unseen = _unseen(evidence, limits["logp_abs"])
     if unseen:
         findings = [replace(finding, severity=Severity.LOW, claim=finding.claim + unseen) for finding in findings]
@@ -102,6 +99,13 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return replace(worst, claim=worst.claim + where, causes=causes)
 
 
+def _within(mismatches: list[Mismatch]) -> str:
+    return "; ".join(
+        f"{mismatch.series.raw_name} peaks at {sig(peak_median(mismatch.series))}, limit {mismatch.limit:g}"
+        for mismatch in mismatches
+    )
+
+
 def _stale(evidence: Evidence) -> bool:
     """Return whether the differences are those of old rollouts, which stale-rollouts judges."""
     lag = lag_of(evidence)
@@ -111,7 +115,7 @@ def _stale(evidence: Evidence) -> bool:
 def _small(pattern: MismatchPattern, evidence: Evidence) -> Finding:
     """Return the finding on a mismatch within the limits whose tokens follow a pattern that no arithmetic leaves."""
     return Finding(
-        severity=Severity.LOW,
+        severity=Severity.LOW if pattern.mean >= NOTICED else Severity.INFO,
         claim=f"Inference engine and trainer differ by a pattern, though little: mean of |old/rollout| is "
         f"{sig(pattern.mean)} nats, and {pattern.sign.text}",
         observed=pattern.mean,
