@@ -139,15 +139,16 @@ ONE_NEIGHBOUR: Final = 1.8  # times that of the other: where the logprobs repeat
 ONE_SIDED: Final = 0.9
 SIDED: Final = 0.78
 CUT: Final = 0.05  # of the tokens are certain to the engine alone
-SCALED: Final = 0.45  # of the variance of u
+SCALED: Final = 0.4  # of the variance of u
 RANK_LOGS: Final = 1.0
 RANK_SHARE: Final = 0.3
 NEAR_REFERENCE: Final = 0.6
+AT_REFERENCE: Final = 0.3  # where lags explain the distance: old weights are on the way from the reference
 AGAINST_REFERENCE: Final = -0.8
 AT_BOUNDARY: Final = 1.7
 BOUNDARY_SIDED: Final = -0.5  # of mean |u|
 MIN_FIRSTS: Final = 20
-PERSISTS: Final = 0.6
+PERSISTS: Final = 0.45
 INSIDE: Final = 0.95
 FROM_THERE: Final = 12.0
 STEEP: Final = 0.37
@@ -185,7 +186,10 @@ PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
     "cut": lambda one: one.negative > ONE_SIDED and one.certain > CUT and one.signed < -ONE_SIDED,
     "scaled": lambda one: one.r_squared > SCALED and not 1 - SIDED < one.negative < SIDED,
     "by_rank": lambda one: one.rank_share > RANK_SHARE and one.one_rank > RANK_LOGS,
-    "is_reference": lambda one: one.reference_gap < NEAR_REFERENCE and one.reference_follows < AGAINST_REFERENCE,
+    "is_reference": lambda one: (
+        one.reference_gap < (AT_REFERENCE if one.by_lag > WITH_LAG else NEAR_REFERENCE)
+        and one.reference_follows < AGAINST_REFERENCE
+    ),
     "at_boundaries": lambda one: one.boundary > AT_BOUNDARY and one.boundary_signed < BOUNDARY_SIDED,
     "from_one_token": lambda one: (
         one.firsts >= MIN_FIRSTS
