@@ -372,6 +372,7 @@ def gather(
             run=run,
             excursions=excursions or (),
             happened=happened_at(series, other, run, evidence.evaluation, evidence.events, evidence.segments),
+            events=evidence.events,
         ),
     )
     pattern = evidence.mismatch_pattern

@@ -40,6 +40,7 @@ OF_SEQUENCES: Final = {
     "falls",
     "by_lag",
 }
+GROWING: Final = {"grows_apart", "grows", "falls", "by_lag"}
 NOISY: Final = 0.03  # nats of mean |r| that follow nothing: half as much again as healthy kernels leave at most
 KNOWN_TEMPERATURE: Final = 0.005  # from 1: what is recorded is rounded
 

@@ -79,8 +79,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         )
     findings = [finding for mismatch in mismatches if (finding := _finding(mismatch)) is not None]
     pattern = evidence.mismatch_pattern
-    if not findings and pattern is not None and pattern.noticed and not _stale(evidence):
-        small = with_causes(_small(pattern, evidence), evidence, keep=1)
+    by_lag = pattern is not None and pattern.name == "by_lag"
+    if (by_lag or not findings) and _stale(evidence):
+        return Healthy(reason=f"{_within(mismatches)}; the differences are those of old rollouts: see stale-rollouts")
+    if not findings and pattern is not None and pattern.noticed:
+        small = _after_tools(with_causes(_small(pattern, evidence), evidence, keep=1), evidence)
         return small if pattern.mean >= NOTICED else Healthy(reason=_within(mismatches), notes=(small,))
     if not findings:
         return Healthy(reason=_within(mismatches))
@@ -90,13 +93,18 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     worst = min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
     if not unseen:
         worst = with_causes(_by_harm(worst, evidence), evidence, keep=1)
+    return _after_tools(worst, evidence)
+
+
+def _after_tools(finding: Finding, evidence: Evidence) -> Finding:
+    """Say how much of the differences comes after tool output, where it is most, and what their shape there tells."""
     shape = evidence.mismatch
     if shape is None or shape.tail is None or shape.tail.share < MOST or shape.tail.lift_interval[0] < MIN_LIFT:
-        return worst
+        return finding
     where = f"; {pct(shape.tail.share)} of the recorded differences beyond {LARGE:g} nats come after tool output"
-    ranked = "cause_1" in worst.evidence  # by more signs than the shape after tools alone
-    causes = worst.causes if ranked else (cause_of(shape).name, *worst.causes)
-    return replace(worst, claim=worst.claim + where, causes=causes)
+    ranked = "cause_1" in finding.evidence  # by more signs than the shape after tools alone
+    causes = finding.causes if ranked else (cause_of(shape).name, *finding.causes)
+    return replace(finding, claim=finding.claim + where, causes=causes)
 
 
 def _within(mismatches: list[Mismatch]) -> str:

@@ -21,13 +21,13 @@ PAIRS = ("old/rollout", "policy/rollout", "prox/rollout")
 
 
 @requires(recorded_validity)
-def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
+def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge where the largest |r| against the engine sit."""
     samples = early_engine_pairs(validity, PAIRS)
     if isinstance(samples, NotJudged):
         return samples
     for pair, early in samples.items():
-        if early.boundary_share > limits["share"] and early.p99 > limits["material"]:
+        if early.boundary_share > limits["share"] and early.p99 > limits["material"] and _at_edges(pair, evidence):
             return Finding(
                 severity=Severity.MEDIUM,
                 claim=f"{pct(early.boundary_share)} of the largest |r| of {pair} sit on the first token of a turn: the "
@@ -45,6 +45,12 @@ def check(validity: Validity, _: Evidence, limits: Limits) -> Verdict:
                 next=("compare the engine's and the trainer's token ids of one multi-turn sequence",),
             )
     return Healthy(reason="large |r| against the engine do not cluster where turns begin")
+
+
+def _at_edges(pair: str, evidence: Evidence) -> bool:
+    """Return whether the logits differ there too: where a turn begins tokens are unlikely, and noise is large."""
+    pattern = evidence.mismatch_pattern
+    return pair != "old/rollout" or (pattern is not None and pattern.name == "at_boundaries")
 
 
 RULE = rule(
