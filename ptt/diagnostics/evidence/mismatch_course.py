@@ -247,9 +247,12 @@ def _reward_at(metrics: Mapping[str, Series], at: int) -> Iterator[Sign]:
 def _reward_beside(metrics: Mapping[str, Series]) -> Iterator[Sign]:
     """The reward is measured on what the engine samples: it cannot move where the engine's weights do not."""
     reward = metrics.get("reward/mean")
-    values = reward.finite()[1] if reward is not None else np.empty(0)
-    trends = [classify_trend(part) for part in (values, values[: len(values) // 2], values[len(values) // 2 :])]
-    trend = next((one for one in trends if one in {"rose", "fell"}), trends[0])
+    if reward is None:
+        return
+    values = reward.finite()[1]
+    trend, *halves = map(classify_trend, (values, values[: len(values) // 2], values[len(values) // 2 :]))
+    if {*halves} == {"rose", "fell"}:  # and is back where it was
+        trend = halves[0]
     if trend == "flat":
         yield sign("reward_flat")
     elif trend in {"rose", "fell"}:
@@ -341,8 +344,8 @@ def _configured(run: Run, other: Mapping[str, Series], level: Series) -> Iterato
             yield sign(f"no_{name}", setting=f"{known}={value}")
     for name, settings in SAMPLING.items():
         values = [(one, value) for one in settings if isinstance(value := context.get(one), (int, float))]
-        known, value = next(((one, value) for one, value in values if value != 1), (values or [("", None)])[0])
-        if value is not None:
+        if values:
+            known, value = next((pair for pair in values if pair[1] != 1), values[0])
             yield sign(f"{name}_one" if value == 1 else name, setting=f"{known}={value:g}")
     for series in other.values():
         words = words_of(series.raw_name)

@@ -24,6 +24,7 @@ from ptt.diagnostics.statistics.mismatch_fingerprint import (
     mismatch_fingerprint,
 )
 from ptt.diagnostics.statistics.staleness import add_lags
+from ptt.diagnostics.statistics.token_weights import score_bounds
 from ptt.diagnostics.wording import pct, sig
 
 TRAINER: Final = "old_logp"  # before any update on the batch
@@ -52,6 +53,7 @@ class MismatchPattern:
     name: str
     sign: Sign
     mean: float  # |r|, nats
+    beyond: float = math.nan  # share of the gradient's weight on tokens whose ratio the correction cuts; NaN: no cap
 
     @property
     def noticed(self) -> bool:
@@ -65,8 +67,11 @@ class MismatchPattern:
         return self.noticed and self.name in OF_SEQUENCES
 
 
-def gather_pattern(tokens: Tokens | None) -> MismatchPattern | None:
-    """Return the pattern of the differences between the trainer's old logprobs and the engine's, if they follow one."""
+def gather_pattern(tokens: Tokens | None, *, cap: float) -> MismatchPattern | None:
+    """Return the pattern of the differences between the trainer's old logprobs and the engine's, if they follow one.
+
+    cap: of the engine's importance weights; infinite where there is none.
+    """
     if tokens is None or not {TRAINER, ENGINE} <= set(tokens.scan.columns):
         return None
     scored = _scored(tokens)
@@ -76,7 +81,19 @@ def gather_pattern(tokens: Tokens | None) -> MismatchPattern | None:
     if found is None:
         return None
     name = name_pattern(found, temperature=_temperature(tokens))
-    return None if name is None else MismatchPattern(name=name, sign=sign(name, **_numbers(found)), mean=found.mean)
+    if name is None:
+        return None
+    told = sign(name, **_numbers(found))
+    return MismatchPattern(name=name, sign=told, mean=found.mean, beyond=_beyond(scored, cap))
+
+
+def _beyond(scored: ScoredTokens, cap: float) -> float:
+    """Return the share of the gradient's weight beyond the cap; a token weighs its capped ratio times 1 - p."""
+    if math.isinf(cap):
+        return math.nan
+    r = scored.trainer - scored.engine
+    weight = np.exp(np.minimum(r, math.log(cap))) * score_bounds(scored.trainer)[0]
+    return float(weight[r > math.log(cap)].sum() / weight.sum())
 
 
 def name_pattern(found: MismatchFingerprint, *, temperature: float = math.nan) -> str | None:
@@ -144,7 +161,6 @@ SCALED: Final = 0.4  # of the variance of u
 RANK_LOGS: Final = 1.0
 RANK_SHARE: Final = 0.3
 NEAR_REFERENCE: Final = 0.6
-AT_REFERENCE: Final = 0.3  # where lags explain the distance: old weights are on the way from the reference
 AGAINST_REFERENCE: Final = -0.8
 AT_BOUNDARY: Final = 1.7
 BOUNDARY_SIDED: Final = -0.5  # of mean |u|
@@ -188,7 +204,8 @@ PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
     "scaled": lambda one: one.r_squared > SCALED and not 1 - SIDED < one.negative < SIDED,
     "by_rank": lambda one: one.rank_share > RANK_SHARE and one.one_rank > RANK_LOGS,
     "is_reference": lambda one: (
-        one.reference_gap < (AT_REFERENCE if one.by_lag > WITH_LAG else NEAR_REFERENCE)
+        one.reference_gap < NEAR_REFERENCE
+        and one.reference_gap * one.mean < NOISY  # what is left beside it is noise
         and one.reference_follows < AGAINST_REFERENCE
     ),
     "at_boundaries": lambda one: one.boundary > AT_BOUNDARY and one.boundary_signed < BOUNDARY_SIDED,

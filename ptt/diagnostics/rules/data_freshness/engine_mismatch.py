@@ -4,11 +4,13 @@ What: one of these stays above its limit: the mean difference of probabilities 0
 0.1 nats a token (either sign); the mean of exp |difference of logprobs| 1.05; the mean absolute difference of logprobs
 0.05 nats, logged or from recorded tokens, or of the mean logprobs of whole sequences. From a tenth of the KL's limit,
 or half of the probabilities', up to the limit the finding is low; it is also low where the recorded tokens of both
-sides do not show what is logged. High where the peak is ten times the limit, or a tenth of the importance ratios lie
-beyond their bounds. Its causes are ranked by the signs for and against each: how the mismatch begins, grows and falls
-back, the events that it goes with, the settings, and the recorded tokens.
+sides do not show what is logged. High where the peak is ten times the limit, or a tenth of the gradient's weight lies
+on tokens that the cap on the engine's weights cuts (of the ratios, where only their share is logged). Its causes are
+ranked by the signs for and against each: how the mismatch begins, grows and falls back, the events that it goes with,
+the settings, and the recorded tokens.
 Low too where the recorded tokens differ by less, from 0.01 nats on, but by a pattern that no arithmetic leaves, or by
-noise from 0.03 nats on; a note from 0.003 nats on.
+noise from 0.03 nats on. A note from 0.003 nats on. And low where hardly anything else differs, but a single token by
+more than 10 nats at most steps.
 Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
 is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
@@ -19,6 +21,7 @@ Source: veRL's FAQ (probabilities: above 0.01 bad, below 0.005 fine) and rollout
 (KL below 0.01 is usual); NeMo-RL (`token_mult_prob_error` above 1.05).
 """
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -48,6 +51,7 @@ KL = 0.1  # nats a token, of either sign: veRL's limit
 KL_FINE = 0.01  # nats a token: what Tinker's docs call usual
 PROB_ERROR = 1.05  # mean exp|difference of logprobs|: NeMo-RL's limit
 LOGP_ABS = 0.05  # nats: the logarithm of the limit before it
+LOGP_MAX = 10.0  # nats: no arithmetic makes a certain token impossible; in bfloat16 the worst of a batch differs by 2
 MOST = 0.5  # of the large differences lie after tool output
 MIN_LIFT = 1.5  # times their share of the tokens, at the low end of its interval
 HIGH_FACTOR = 10.0  # times the limit, of the distance from nothing
@@ -85,6 +89,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if not findings and pattern is not None and pattern.noticed:
         small = _after_tools(with_causes(_small(pattern, evidence), evidence, keep=1), evidence)
         return small if pattern.mean >= NOTICED else Healthy(reason=_within(mismatches), notes=(small,))
+    if not findings and (alone := _single_tokens(evidence)) is not None:
+        return with_causes(alone, evidence, keep=1)
     if not findings:
         return Healthy(reason=_within(mismatches))
     unseen = _unseen(evidence, limits["logp_abs"])
@@ -105,6 +111,25 @@ def _after_tools(finding: Finding, evidence: Evidence) -> Finding:
     ranked = "cause_1" in finding.evidence  # by more signs than the shape after tools alone
     causes = finding.causes if ranked else (cause_of(shape).name, *finding.causes)
     return replace(finding, claim=finding.claim + where, causes=causes)
+
+
+def _single_tokens(evidence: Evidence) -> Finding | None:
+    """Return the finding on the few tokens that one side is certain of and that are impossible to the other."""
+    series = evidence.metrics.get("mismatch/logp_abs_max")
+    excess = lasting_excess(series, LOGP_MAX) if series is not None and len(series.finite()[0]) >= MIN_LOGGED else None
+    if series is None or excess is None:
+        return None
+    return Finding(
+        severity=Severity.LOW,
+        claim=f"Engine and trainer agree but for single tokens, which are certain to one and impossible to the other: "
+        f"{series.raw_name} has stayed above {excess.limit:g}",
+        unit="nats",
+        **measured(excess, observed=excess.peak),
+        evidence=series_evidence(series, last_mean=excess.last),
+        causes=(),
+        confirm=("list the tokens that differ most, with what comes before them: do both sides score the same ids?",),
+        next=("mask sequences with such a token until the cause is found",),
+    )
 
 
 def _within(mismatches: list[Mismatch]) -> str:
@@ -138,17 +163,25 @@ def _small(pattern: MismatchPattern, evidence: Evidence) -> Finding:
 
 
 def _by_harm(finding: Finding, evidence: Evidence) -> Finding:
-    """Say which share of the ratios the correction truncates, where it is logged, and raise a medium finding by it."""
-    parts = [evidence.metrics[name] for name in TRUNCATED if name in evidence.metrics]
-    shares = [last_mean(series) for series in parts if len(series.finite()[0]) >= MIN_LOGGED]
-    if not shares or finding.severity is Severity.LOW:
+    """Say what the correction of the ratios cuts, by weight in the gradient or as logged, and raise a finding by it."""
+    if finding.severity is Severity.LOW:
         return finding
-    share = sum(shares)
+    pattern = evidence.mismatch_pattern
+    if pattern is not None and math.isfinite(pattern.beyond):
+        share, key = pattern.beyond, "weight_beyond_cap"
+        said = f"{pct(share)} of the gradient's weight lies on tokens that the cap on the engine's weights cuts"
+    else:
+        parts = [evidence.metrics[name] for name in TRUNCATED if name in evidence.metrics]
+        shares = [last_mean(series) for series in parts if len(series.finite()[0]) >= MIN_LOGGED]
+        if not shares:
+            return finding
+        share, key = sum(shares), "truncated_share"
+        said = f"{pct(share)} of the importance ratios lie beyond their bounds"
     return replace(
         finding,
         severity=Severity.HIGH if share >= HIGH_TRUNCATED else finding.severity,
-        claim=f"{finding.claim}; {pct(share)} of the importance ratios lie beyond their bounds",
-        evidence={**finding.evidence, "truncated_share": share},
+        claim=f"{finding.claim}; {said}",
+        evidence={**finding.evidence, key: share},
     )
 
 
