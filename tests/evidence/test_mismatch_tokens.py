@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,8 @@ STEPS, ROWS, LENGTH, GAP = 24, 16, 64, range(24, 32)
 SHAPE = STEPS * ROWS, LENGTH
 NAMED = (
     "copied", "copied_reference", "shifted", "negative", "certain", "r_squared", "persists", "token_share",
-    "boundary", "rounded", "step_share", "mean", "slope", "rank_factor", "after", "start", "spread", "fall", "gap", "correlation",
+    "step_share", "rounded", "mean", "slope", "rank_factor", "after", "start", "boundary", "spread", "fall", "gap",
+    "correlation",
 )  # fmt: skip
 Array = np.ndarray[Any, Any]
 
@@ -262,6 +264,27 @@ def test_a_pattern_as_faint_as_rounding_is_a_note(tmp_path: Path) -> None:
     found = next(finding for finding in diagnosis.findings if finding.id == "engine-mismatch")
     assert found.severity == "info"
     assert found.evidence["cause_1"] == "one-rank"
+
+
+@pytest.mark.parametrize(("cap", "severity"), [(1.2, "high"), (1e9, "medium")])
+def test_harm_is_the_weight_that_the_cap_cuts(cap: float, severity: str, tmp_path: Path) -> None:
+    dump = Dump()
+    dump.engine = dump.engine + 1.2 * dump.generator.normal(size=SHAPE)
+    run = write_recorder_run(tmp_path / "run", dump.frame())
+    run.joinpath("config.json").write_text(json.dumps({"rollout_is_threshold": cap}))
+    found = next(one for one in ptt.diagnose(run, out=tmp_path / "out").findings if one.id == "engine-mismatch")
+    r, open_ = rs_of(dump), 1 / (1 + np.exp(dump.trainer[:, ~np.isin(dump.place, GAP)]))
+    weight = np.minimum(np.exp(r), cap) * open_
+    assert found.severity == severity
+    assert found.evidence["weight_beyond_cap"] == pytest.approx(weight[np.exp(r) > cap].sum() / weight.sum(), rel=1e-3)
+
+
+def test_tokens_after_tools_are_accused_once(tmp_path: Path) -> None:
+    dump = Dump()
+    at_boundaries(dump)
+    found = ptt.diagnose(write_recorder_run(tmp_path / "run", dump.frame()), out=tmp_path / "out").findings
+    names = [one.id for one in found if one.id in {"engine-mismatch", "mismatch-after-tools", "retokenised-turns"}]
+    assert names == ["engine-mismatch"]
 
 
 def rs_of(dump: Dump) -> Array:
