@@ -112,6 +112,12 @@ def shifted(dump: Dump) -> None:
     dump.engine[::2, : GAP[0]] = moved[::2]
 
 
+def shifted_by_three(dump: Dump) -> None:
+    """The same by three places, backwards."""
+    moved = np.roll(dump.engine[:, : GAP[0]], -3, axis=1)
+    dump.engine[::2, : GAP[0]] = moved[::2]
+
+
 def one_rank(dump: Dump) -> None:
     """The sequences of rank 2 are off."""
     dump.columns["rank"] = dump.row // 4
@@ -190,6 +196,7 @@ def noisy(dump: Dump) -> None:
 FAULTS: dict[Callable[[Dump], None], tuple[str, str]] = {
     partly_copied: ("partly_copied", "copied-column"),
     shifted: ("neighbours", "shift"),
+    shifted_by_three: ("neighbours", "shift"),
     cut: ("cut", "top-p"),
     colder: ("scaled_raw_trainer", "temperature"),
     raw: ("scaled_raw_engine", "raw-vs-processed"),

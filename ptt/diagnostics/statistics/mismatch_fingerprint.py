@@ -30,6 +30,7 @@ SMALLEST: Final = 1e-7  # -logp of a certain token in float32
 MIN_OF_SEQUENCE: Final = 4  # tokens of a sequence with a level
 MIN_BIG: Final = 30  # tokens to compare with their neighbours
 BIG: Final = 0.3  # nats: a difference that no noise of healthy arithmetic makes often
+MOST_PLACES: Final = 4  # that a part of the sequences may be shifted by; by how many all are, shifted-logprobs finds
 NEIGHBOUR: Final = 0.25  # of |r|: so near lies the neighbour's logprob where columns are shifted
 FAR: Final = 12.0  # times the level of the quietest quarter of the sequences
 FAR_NATS: Final = 0.02  # of |r|, below which the harm is nobody's concern
@@ -119,13 +120,13 @@ class MismatchFingerprint:
     """What the differences follow; NaN: too little to tell.
 
     mean: of |r|, nats. copied, copied_reference: share of sequences whose engine logprobs are the trainer's, or the
-    reference's, to the bit. shifted: share of the tokens beyond BIG whose logprob is a neighbour's on the other
-    side; unshifted: the same of the other neighbour. negative: share of r < 0. certain: share of tokens to which
-    the engine gives probability 1 and the trainer less. rounded: share of the engine's logprobs that bfloat16
+    reference's, to the bit. shifted: share of the tokens beyond BIG whose logprob is, on the other side, that of a
+    token as many places away; unshifted: as many to the other side. negative: share of r < 0. certain: share of tokens
+    to which the engine gives probability 1 and the trainer less. rounded: share of the engine's logprobs that bfloat16
     holds. signed: mean u over mean |u|. slope, r_squared: of u on the logit. one_rank, rank_share: log-level of the
     first rank above the second, and share of the variance of the sequences' levels between ranks. reference_gap:
-    distance of the engine from the reference over its distance from the trainer. reference_follows: correlation of
-    u with the trainer's distance from the reference. boundary: mean |u| at boundaries over that at the other tokens of
+    distance of the engine from the reference over its distance from the trainer. reference_follows: correlation of u
+    with the trainer's distance from the reference. boundary: mean |u| at boundaries over that at the other tokens of
     the same sequences; boundary_signed: mean u there over mean |u|. firsts: sequences with far tokens; inside: share of
     the far tokens that are in affected sequences; persists: share of far tokens from the first on; far_negative; after:
     level from the first far token on, over the quiet one. start: log-level of the start of a sequence above its body,
@@ -239,17 +240,21 @@ def _copies(tokens: ScoredTokens, low: FloatArray) -> dict[str, float]:
 
 
 def _shift(tokens: ScoredTokens, r: FloatArray) -> dict[str, float]:
-    """Look whether tokens that are off have the logprob of the token before, or after, on the other side."""
-    beside = tokens.row[1:] == tokens.row[:-1]
-    shares = []
-    for there, here, gap in (
-        (tokens.engine[:-1], tokens.trainer[1:], r[1:]),
-        (tokens.engine[1:], tokens.trainer[:-1], r[:-1]),
-    ):
-        big = beside & (np.abs(gap) > BIG)
-        near = np.abs(here - there)[big] < NEIGHBOUR * np.abs(gap[big])
-        shares.append(float(near.mean()) if np.count_nonzero(big) >= MIN_BIG else math.nan)
-    return {"shifted": max(shares), "unshifted": min(shares)}
+    """Look whether tokens that are off have the logprob of a token some places before, or after, on the other side."""
+    found = {"shifted": math.nan, "unshifted": math.nan}
+    for lag in range(1, MOST_PLACES + 1):
+        beside = tokens.row[lag:] == tokens.row[:-lag]
+        shares = []
+        for there, here, gap in (
+            (tokens.engine[:-lag], tokens.trainer[lag:], r[lag:]),
+            (tokens.engine[lag:], tokens.trainer[:-lag], r[:-lag]),
+        ):
+            big = beside & (np.abs(gap) > BIG)
+            near = np.abs(here - there)[big] < NEIGHBOUR * np.abs(gap[big])
+            shares.append(float(near.mean()) if np.count_nonzero(big) >= MIN_BIG else math.nan)
+        if math.isnan(found["shifted"]) or max(shares) > found["shifted"]:
+            found = {"shifted": max(shares), "unshifted": min(shares)}
+    return found
 
 
 def _slope(logit: FloatArray, u: FloatArray) -> dict[str, float]:
