@@ -32,16 +32,18 @@ ENGINE: Final = "rollout_logp"
 ID_TOKENS: Final = 1 << 17  # whose ids are read: the identity of a token shows in some ten thousand
 NOTICED: Final = 0.01  # nats of mean |r|: twice what two engines in bfloat16 usually leave
 FAINT: Final = 0.003  # from here on a pattern is worth a note: healthy arithmetic leaves more, but follows none
-OF_SEQUENCES: Final = {
+GROWING: Final = {"grows_apart", "grows", "falls", "by_lag"}
+NO_TEMPERATURE: Final = GROWING | {
     "neighbours",
     "by_rank",
+    "is_reference",
     "at_boundaries",
     "from_one_token",
     "fades_from_start",
-    "falls",
-    "by_lag",
+    "by_token_growing",
+    "by_token",
 }
-GROWING: Final = {"grows_apart", "grows", "falls", "by_lag"}
+ONE_SCALE: Final = 0.8  # of the variance of u: a line through all sequences
 NOISY: Final = 0.03  # nats of mean |r| that follow nothing: half as much again as healthy kernels leave at most
 KNOWN_TEMPERATURE: Final = 0.005  # from 1: what is recorded is rounded
 
@@ -53,6 +55,7 @@ class MismatchPattern:
     name: str
     sign: Sign
     mean: float  # |r|, nats
+    r_squared: float = math.nan  # of the differences on the logits
     beyond: float = math.nan  # share of the gradient's weight on tokens whose ratio the correction cuts; NaN: no cap
 
     @property
@@ -62,9 +65,9 @@ class MismatchPattern:
         return self.mean >= least
 
     @property
-    def of_sequences(self) -> bool:
-        """Whether it takes some sequences and leaves others, for a reason that is no temperature of theirs."""
-        return self.noticed and self.name in OF_SEQUENCES
+    def no_mixture(self) -> bool:
+        """Whether it takes some tokens or sequences and leaves others without two temperatures being mixed."""
+        return self.noticed and (self.name in NO_TEMPERATURE or self.r_squared > ONE_SCALE)
 
 
 def gather_pattern(tokens: Tokens | None, *, cap: float) -> MismatchPattern | None:
@@ -84,7 +87,8 @@ def gather_pattern(tokens: Tokens | None, *, cap: float) -> MismatchPattern | No
     if name is None:
         return None
     told = sign(name, **_numbers(found))
-    return MismatchPattern(name=name, sign=told, mean=found.mean, beyond=_beyond(scored, cap))
+    beyond = _beyond(scored, cap)
+    return MismatchPattern(name=name, sign=told, mean=found.mean, r_squared=found.r_squared, beyond=beyond)
 
 
 def _beyond(scored: ScoredTokens, cap: float) -> float:

@@ -78,8 +78,12 @@ def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
     effect = response(evidence, lag, limit)
     rise = lasting_rise(lag, floor=limit, factor=GROWTH_FACTOR)
     grows = rise is not None and not rise.ended
-    severity = Severity.MEDIUM if effect or grows else Severity.LOW
+    pattern = evidence.mismatch_pattern
+    by_lag = pattern is not None and pattern.name == "by_lag" and pattern.noticed
+    severity = Severity.MEDIUM if effect or grows or by_lag else Severity.LOW
     clause = "" if grows else "; they show no effect"
+    if by_lag and pattern is not None:
+        clause = f"; {pattern.sign.text}"
     if effect is not None:
         severity = Severity.HIGH if effect.stale > HIGH_P99 else severity
         clause = (

@@ -62,7 +62,7 @@ def _two_kinds(mixture: TemperatureMixture, limits: Limits) -> bool:
 def _explained(pair: str, evidence: Evidence) -> bool:
     """Return whether the sequences of two kinds are those of another fault, which has a finding of its own."""
     pattern = evidence.mismatch_pattern
-    return pattern is not None and pattern.of_sequences and pair.endswith("/rollout")
+    return pattern is not None and pattern.no_mixture and pair.endswith("/rollout")
 
 
 def _lasts(kinds: MixedPair, validity: Validity) -> bool:
