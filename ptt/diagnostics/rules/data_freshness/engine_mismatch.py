@@ -9,8 +9,8 @@ on tokens that the cap on the engine's weights cuts (of the ratios, where only t
 ranked by the signs for and against each: how the mismatch begins, grows and falls back, the events that it goes with,
 the settings, and the recorded tokens.
 Low too where the recorded tokens differ by less, from 0.01 nats on, but by a pattern that no arithmetic leaves, or by
-noise from 0.03 nats on. A note from 0.003 nats on. And low where hardly anything else differs, but a single token by
-more than 10 nats at most steps.
+noise from 0.03 nats on. A note from 0.003 nats on, and where rollouts a few versions old explain it. And low where
+hardly anything else differs, but a single token by more than 10 nats at most steps.
 Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
 is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
@@ -36,7 +36,7 @@ from ptt.diagnostics.rules.data_freshness import (
     cause_of,
     freshest,
     lag_of,
-    response,
+    stale_steps,
     trainer_pair,
     with_causes,
 )
@@ -83,12 +83,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         )
     findings = [finding for mismatch in mismatches if (finding := _finding(mismatch)) is not None]
     pattern = evidence.mismatch_pattern
-    by_lag = pattern is not None and pattern.name == "by_lag"
-    if (by_lag or not findings) and _stale(evidence):
+    if pattern is not None and pattern.name == "by_lag" and _stale(evidence):
         return Healthy(reason=f"{_within(mismatches)}; the differences are those of old rollouts: see stale-rollouts")
     if not findings and pattern is not None and pattern.noticed:
         small = _after_tools(with_causes(_small(pattern, evidence), evidence, keep=1), evidence)
-        return small if pattern.mean >= NOTICED else Healthy(reason=_within(mismatches), notes=(small,))
+        return Healthy(reason=_within(mismatches), notes=(small,)) if small.severity is Severity.INFO else small
     if not findings and (alone := _single_tokens(evidence)) is not None:
         return with_causes(alone, evidence, keep=1)
     if not findings:
@@ -140,15 +139,15 @@ def _within(mismatches: list[Mismatch]) -> str:
 
 
 def _stale(evidence: Evidence) -> bool:
-    """Return whether the differences are those of old rollouts, which stale-rollouts judges."""
+    """Return whether rollouts are so old that stale-rollouts speaks of them."""
     lag = lag_of(evidence)
-    return lag is not None and response(evidence, lag, float(np.median(lag.finite()[1]))) is not None
+    return lag is not None and len(stale_steps(lag)) > 0
 
 
 def _small(pattern: MismatchPattern, evidence: Evidence) -> Finding:
     """Return the finding on a mismatch within the limits whose tokens follow a pattern that no arithmetic leaves."""
     return Finding(
-        severity=Severity.LOW if pattern.mean >= NOTICED else Severity.INFO,
+        severity=Severity.LOW if pattern.mean >= NOTICED and pattern.name != "by_lag" else Severity.INFO,
         claim=f"Inference engine and trainer differ by a pattern, though little: mean of |old/rollout| is "
         f"{sig(pattern.mean)} nats, and {pattern.sign.text}",
         observed=pattern.mean,
