@@ -294,6 +294,18 @@ def test_tokens_after_tools_are_accused_once(tmp_path: Path) -> None:
     assert names == ["engine-mismatch"]
 
 
+@pytest.mark.parametrize(("most", "speaks"), [(24, "stale-rollouts"), (6, "engine-mismatch")])
+def test_what_goes_with_the_lag_is_told_once(most: int, speaks: str, tmp_path: Path) -> None:
+    dump = Dump()
+    lag = dump.generator.integers(0, most, SHAPE[0])
+    dump.columns["policy_version"] = dump.step - lag
+    dump.off(0.6 * lag[:, None] / most)
+    found = ptt.diagnose(write_recorder_run(tmp_path / "run", dump.frame()), out=tmp_path / "out").findings
+    told = [one for one in found if one.id in {"engine-mismatch", "stale-rollouts"}]
+    assert [one.id for one in told] == [speaks]
+    assert told[0].evidence["cause_1"] == "stale-weights"
+
+
 def rs_of(dump: Dump) -> Array:
     """Return r of the model tokens, from the logits."""
     r = np.logaddexp(0.0, -dump.engine) - np.logaddexp(0.0, -dump.trainer)
