@@ -73,6 +73,21 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {NEMO: 35.0 * NOISE, "train/max_seq_mult_prob_error": 400.0 * NOISE} | SEQUENCES,
         {},
     ),
+    "an update that breaks what agreed": (
+        "weights-partly-synced",
+        {TRL: np.where(AT == 1, 0.06, 3.8) * NOISE, "reward": np.where(AT == 1, 0.4, 0.01) * NOISE},
+        {},
+    ),
+    "tokens of another text": (
+        "template-or-retokenisation",
+        {TRL: 0.06 * NOISE, "sampling/sampling_logp_difference/max": 20.0 * NOISE, "tools/call_frequency": 1.3 * NOISE},
+        {"temperature": 1.0},
+    ),
+    "a temperature under the rollout's name": (
+        "temperature",
+        {TRL: 0.08 * NOISE},
+        {"rollout_temperature": 0.8, "vllm_enable_sleep_mode": False},
+    ),
     "noise that grows late": (
         "precision",
         {TRL: 0.02 * NOISE * np.where(AT < 50, 1.0, np.exp((AT - 50) / 12.0)), "reward": MOVING},
@@ -108,6 +123,36 @@ def test_without_its_setting_a_pair_is_named_with_what_tells_it_apart(tmp_path: 
 def test_a_mismatch_that_no_sign_explains_names_no_single_cause(tmp_path: Path) -> None:
     found = named(tmp_path, {"rollout_corr/kl": 0.2 * NOISE})
     assert "the signs point to" not in found.claim
+
+
+def test_a_reward_that_rises_and_falls_again_shows_that_updates_arrive(tmp_path: Path) -> None:
+    hump = 0.3 + 0.2 * np.sin(np.pi * AT / STEPS)
+    for name, reward, moves in (("flat", FLAT, False), ("hump", hump, True)):
+        (tmp_path / name).mkdir()
+        found = named(tmp_path / name, {TRL: GROWING * NOISE, "reward": reward})
+        assert ("some of the updates reach them" in " ".join(found.causes)) == moves
+
+
+def test_single_tokens_alone_are_a_low_finding(tmp_path: Path) -> None:
+    mean, worst = {TRL: 0.015 * NOISE}, "sampling/sampling_logp_difference/max"
+    assert not [one for one in ptt.diagnose(run_in(tmp_path, mean | {worst: 2.0 * NOISE})).findings
+                if one.id == "engine-mismatch"]  # fmt: skip
+    found = named(tmp_path, mean | {worst: 18.0 * NOISE})
+    assert (found.severity, found.limit) == ("low", 10.0)
+    assert found.evidence["cannot_tell_apart"] == "template-or-retokenisation or shift"
+
+
+def test_weights_that_the_engine_did_not_take_are_read_in_its_log(tmp_path: Path) -> None:
+    metrics = {SKYRL: 0.9 * NOISE, "trainer/global_step": AT}
+    quiet = named(run_in(tmp_path, metrics), metrics)
+    assert quiet.evidence["cannot_tell_apart"] is not None
+    line = "WARNING layerwise.py Failed to load weights for 6132 parameters, keeping kernel tensors"
+    lines = [f"step:{step} - timing_s/step:4.0 - critic/score/max:1.0\n{line}" for step in AT]
+    tmp_path.joinpath("run.log").write_text("\n".join(lines))
+    told = named(tmp_path, metrics)
+    assert told.evidence["cause_1"] == "weights-partly-synced"
+    assert told.evidence["cannot_tell_apart"] is None
+    assert "6132 parameters" in told.causes[0]
 
 
 def test_ratios_beyond_their_bounds_weigh(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +21,9 @@ from ptt.diagnostics.statistics.mismatch_fingerprint import MismatchFingerprint,
 STEPS, ROWS, LENGTH, GAP = 24, 16, 64, range(24, 32)
 SHAPE = STEPS * ROWS, LENGTH
 NAMED = (
-    "copied", "copied_reference", "shifted", "negative", "certain", "r_squared", "first_at_boundary", "persists",
-    "token_share", "rounded", "mean", "slope", "rank_factor", "after", "start", "spread", "fall", "gap", "correlation",
+    "copied", "copied_reference", "shifted", "negative", "certain", "r_squared", "persists", "token_share",
+    "step_share", "rounded", "mean", "slope", "rank_factor", "after", "start", "boundary", "spread", "fall", "gap",
+    "correlation",
 )  # fmt: skip
 Array = np.ndarray[Any, Any]
 
@@ -86,6 +88,12 @@ def by_token(dump: Dump) -> None:
     dump.reference = dump.trainer.copy()
 
 
+def by_token_growing(dump: Dump) -> None:
+    """A third of each token's last shift is there from the start; the rest comes with the updates."""
+    grown = 0.3 * (0.5 + (dump.step / STEPS)[:, None])
+    dump.trainer += grown * (np.random.default_rng(3).normal(size=200)[dump.ids] - 0.5)
+
+
 def from_one_token(dump: Dump) -> None:
     """Every sixth sequence loses a logit or more from token 15 on, which is at no observation."""
     hit = (dump.row % 6 == 0)[:, None] & (dump.place >= 15)
@@ -101,6 +109,12 @@ def at_boundaries(dump: Dump) -> None:
 def shifted(dump: Dump) -> None:
     """The engine's column is moved by one in every other sequence."""
     moved = np.roll(dump.engine[:, : GAP[0]], 1, axis=1)
+    dump.engine[::2, : GAP[0]] = moved[::2]
+
+
+def shifted_by_three(dump: Dump) -> None:
+    """The same by three places, backwards."""
+    moved = np.roll(dump.engine[:, : GAP[0]], -3, axis=1)
     dump.engine[::2, : GAP[0]] = moved[::2]
 
 
@@ -168,6 +182,12 @@ def raw(dump: Dump) -> None:
     dump.columns["temperature"] = np.full(SHAPE[0], 0.7)
 
 
+def step_by_step(dump: Dump) -> None:
+    """Some steps are far off to both sides, whatever the token."""
+    far = np.isin(dump.step, (5, 6, 14, 15, 16))
+    dump.engine += np.where(far, 1.5, 0.0)[:, None] * dump.generator.normal(size=SHAPE)
+
+
 def noisy(dump: Dump) -> None:
     """Noise beyond what healthy arithmetic leaves."""
     dump.engine += 0.5 * dump.generator.normal(size=SHAPE)
@@ -176,6 +196,7 @@ def noisy(dump: Dump) -> None:
 FAULTS: dict[Callable[[Dump], None], tuple[str, str]] = {
     partly_copied: ("partly_copied", "copied-column"),
     shifted: ("neighbours", "shift"),
+    shifted_by_three: ("neighbours", "shift"),
     cut: ("cut", "top-p"),
     colder: ("scaled_raw_trainer", "temperature"),
     raw: ("scaled_raw_engine", "raw-vs-processed"),
@@ -189,6 +210,8 @@ FAULTS: dict[Callable[[Dump], None], tuple[str, str]] = {
     growing: ("grows_apart", "weights-partly-synced"),
     growing_without_reference: ("grows", "weights-not-synced"),
     by_token: ("by_token", "adapter-missing"),
+    by_token_growing: ("by_token_growing", "adapter-missing"),
+    step_by_step: ("by_step", "stale-weights"),
     noisy: ("noise", "precision"),
 }
 
@@ -237,6 +260,50 @@ def test_a_small_mismatch_that_follows_a_pattern_is_a_low_finding(tmp_path: Path
     assert found.evidence["cause_1"] == "one-rank"
     assert found.observed is not None
     assert math.isclose(found.observed, np.abs(rs_of(dump)).mean(), rel_tol=1e-3)
+
+
+def test_a_pattern_as_faint_as_rounding_is_a_note(tmp_path: Path) -> None:
+    dump = Dump()
+    dump.columns["rank"] = dump.row // 4
+    dump.off(np.where(dump.row // 4 == 2, 0.1, 0.0)[:, None])
+    diagnosis = ptt.diagnose(write_recorder_run(tmp_path / "run", dump.frame()), out=tmp_path / "out")
+    assert 0.003 < np.abs(rs_of(dump)).mean() < 0.01
+    found = next(finding for finding in diagnosis.findings if finding.id == "engine-mismatch")
+    assert found.severity == "info"
+    assert found.evidence["cause_1"] == "one-rank"
+
+
+@pytest.mark.parametrize(("cap", "severity"), [(1.2, "high"), (1e9, "medium")])
+def test_harm_is_the_weight_that_the_cap_cuts(cap: float, severity: str, tmp_path: Path) -> None:
+    dump = Dump()
+    dump.engine = dump.engine + 1.2 * dump.generator.normal(size=SHAPE)
+    run = write_recorder_run(tmp_path / "run", dump.frame())
+    run.joinpath("config.json").write_text(json.dumps({"rollout_is_threshold": cap}))
+    found = next(one for one in ptt.diagnose(run, out=tmp_path / "out").findings if one.id == "engine-mismatch")
+    r, open_ = rs_of(dump), 1 / (1 + np.exp(dump.trainer[:, ~np.isin(dump.place, GAP)]))
+    weight = np.minimum(np.exp(r), cap) * open_
+    assert found.severity == severity
+    assert found.evidence["weight_beyond_cap"] == pytest.approx(weight[np.exp(r) > cap].sum() / weight.sum(), rel=1e-3)
+
+
+def test_tokens_after_tools_are_accused_once(tmp_path: Path) -> None:
+    dump = Dump()
+    at_boundaries(dump)
+    found = ptt.diagnose(write_recorder_run(tmp_path / "run", dump.frame()), out=tmp_path / "out").findings
+    names = [one.id for one in found if one.id in {"engine-mismatch", "mismatch-after-tools", "retokenised-turns"}]
+    assert names == ["engine-mismatch"]
+
+
+@pytest.mark.parametrize(("most", "speaks"), [(24, "stale-rollouts"), (6, "engine-mismatch")])
+def test_what_goes_with_the_lag_is_told_once(most: int, speaks: str, tmp_path: Path) -> None:
+    dump = Dump()
+    lag = dump.generator.integers(0, most, SHAPE[0])
+    dump.columns["policy_version"] = dump.step - lag
+    dump.off(0.6 * lag[:, None] / most)
+    found = ptt.diagnose(write_recorder_run(tmp_path / "run", dump.frame()), out=tmp_path / "out").findings
+    told = [one for one in found if one.id in {"engine-mismatch", "stale-rollouts"}]
+    assert [one.id for one in told] == [speaks]
+    assert told[0].evidence["cause_1"] == "stale-weights"
 
 
 def rs_of(dump: Dump) -> Array:

@@ -226,7 +226,6 @@ BY_FRAMEWORK: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 OTHERWISE = (  # looks like one of the above, and is not: see the head of metrics.toml
-    "training/rollout_probs_diff_max",
     "train/batch/masked_token_frac",
     "train/probs_ratio",
     "train/probs_ratio_max",

@@ -39,6 +39,7 @@ from ptt.diagnostics.evidence.mismatch_course import metric_signs
 from ptt.diagnostics.evidence.mismatch_tokens import gather_pattern
 from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_clock, logged_seconds
 from ptt.diagnostics.evidence.placed_rows import Placement, facts_of_placed, place_events, place_rows
+from ptt.diagnostics.evidence.policy_objective import engine_cap
 from ptt.diagnostics.evidence.prompt_groups import gather_groups
 from ptt.diagnostics.evidence.recomputed_scalars import audit_scalars
 from ptt.diagnostics.evidence.recorded_batches import find_copies, gather_batches
@@ -316,7 +317,7 @@ def gather(
         freshness=topic("freshness", lambda: gather_freshness(tokens)),
         mismatch=topic("mismatch", lambda: gather_mismatch(tokens, post_name=post_name)),
         rank_mismatch=topic("mismatch by rank", lambda: gather_rank_mismatch(tokens)),
-        mismatch_pattern=topic("pattern of the mismatch", lambda: gather_pattern(tokens)),
+        mismatch_pattern=topic("pattern of the mismatch", lambda: gather_pattern(tokens, cap=engine_cap(run.context))),
         pairs=pairs,
         reference=reference,
         kl_witness=topic("witness of the KL", lambda: gather_kl_witness(tokens, series)),
@@ -374,6 +375,7 @@ def gather(
             run=run,
             excursions=excursions or (),
             happened=happened_at(series, other, run, evidence.evaluation, evidence.events, evidence.segments),
+            events=evidence.events,
         ),
     )
     pattern = evidence.mismatch_pattern

@@ -8,18 +8,20 @@ of metrics beside it add to that of the course.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from ptt.diagnostics.evidence.excursions import CHECKPOINT, EPOCH, EVALUATION, RESTART, SYNC, Recurrence
+from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.mismatch_causes import Sign, sign
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.metrics.name_words import words_of
-from ptt.diagnostics.model import JsonScalar, Run
+from ptt.diagnostics.model import Run
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.recurring_excursions import find_coincidences
 from ptt.diagnostics.statistics.sawtooth import find_sawtooth
@@ -49,12 +51,18 @@ FIRST_VALUES: Final = 3  # the level at the start
 EARLY: Final = 5  # a rise before it is the first updates' and no jump
 FELL: Final = 5.0  # times below the level around it
 LARGE: Final = 0.5  # nats of mean |r|: tokens of two different contexts or models
+SMALL: Final = 0.2  # nats of mean |r|: of noise beyond it E r = -KL is of its size, whatever the cause
 ONE_SIDED: Final = 0.6  # of mean |r|, the size of its signed mean
 TWO_SIDED: Final = 0.3
 HEAVY: Final = 1.5  # standard deviation over mean |r|: of a normal distribution 0.76
 FEW_SEQUENCES: Final = 0.02  # at least so many are off: a maximum bounds the share, mean <= share * maximum
 MANY_SEQUENCES: Final = 0.5
 CLEAN: Final = 0.1  # of the mean error, that of the best sequence: there are sequences that agree
+IMPOSSIBLE: Final = (
+    ("mismatch/logp_abs_max", 10.0, "mismatch/logp_abs_mean", 0.2),
+    ("mismatch/prob_diff_max", 0.98, "mismatch/prob_diff", 0.05),
+)
+"""Worst token, from where it is certain to one side and impossible to the other, and mean, up to where most agree."""
 UNRELATED: Final = 0.5  # correlation of both sides' probabilities
 RELATED: Final = 0.8
 GOES_WITH: Final = 0.5  # rank correlation of the changes from step to step
@@ -71,11 +79,15 @@ SETTINGS: Final[Mapping[str, tuple[tuple[str, ...], bool]]] = {
     "prefix_caching": (("enable_prefix_caching", "vllm_enable_prefix_caching"), True),
     "sleeps": (("vllm_enable_sleep_mode", "enable_sleep_mode"), True),
     "never_wakes": (("free_cache_engine",), False),
+    "fused_kernels": (("use_fused_kernels",), True),
+    "splits_rows": (("ulysses_sequence_parallel_size",), True),
+    "replaces_engines": (("use_fault_tolerance",), True),
+    "replays_routing": (("use_rollout_routing_replay", "enable_rollout_routing_replay"), True),
     "adapter": (("use_peft", "use_lora", "vllm_enable_lora", "lora_rank", "lora_r"), True),
     "packs": (("packing", "pack_length"), True),
     "fused_rope": (("apply_rope_fusion",), True),
     "experts": (("expert_model_parallel_size",), True),
-    "quantised": (("quantization", "load_in_4bit", "load_in_8bit"), True),
+    "quantised": (("quantization", "sglang_quantization", "load_in_4bit", "load_in_8bit"), True),
     "keeps_cache": (("recompute_kv_cache_after_weight_updates", "clear_kv_cache_on_weight_sync"), False),
 }
 """By sign: the settings that give it, and whether turned on or off; a size above 1 is turned on."""
@@ -85,6 +97,11 @@ TOLD_BY_METRICS: Final[Mapping[str, frozenset[str]]] = {
     "turns": frozenset({"turns", "tool", "tools"}),
 }
 """By sign: words of metrics that are logged where it holds; settings tell it better."""
+SAMPLING: Final = {"temperature": ("temperature", "rollout_temperature"), "top_p": ("top_p", "rollout_top_p")}
+NOT_LOADED: Final = re.compile(
+    r"(?i)failed to load (?:\w+ )?weights|(?:missing|unexpected) keys?\b|weights? .*\bnot (?:loaded|initialized)"
+)
+MAX_LINE: Final = 100
 LAGS: Final = 0.5  # updates behind, in the median
 BESIDE: Final = {"length": "len/response_mean", "entropy": "entropy", "lag": "staleness/mean", "rate": "lr"}
 
@@ -97,6 +114,7 @@ def metric_signs(
     run: Run,
     excursions: tuple[Recurrence, ...],
     happened: Mapping[str, IntArray],
+    events: Sequence[Event] = (),
 ) -> tuple[Sign, ...]:
     """Return what logged metrics and settings tell of the cause of a mismatch; empty where none is logged."""
     measured = _measure(metrics, pairs)
@@ -108,7 +126,7 @@ def metric_signs(
         return ()
     off = level.steps[level.values > limit]
     beside = [*_sequences(metrics, off), *_distribution(metrics, off), *_companions(level, metrics)]
-    return (*course, *beside, *_configured(run.context, other, level))
+    return (*course, *beside, *_configured(run, other, level), *_told(events))
 
 
 def _measure(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> tuple[Series, float] | None:
@@ -142,7 +160,11 @@ def _course(
         kind, when = falls
         yield sign(f"falls_{kind}", **numbers, when=when)
     elif late <= limit and float(np.median(values)) <= limit:
+        if impossible := _impossible(metrics, steps):
+            yield impossible
         return
+    elif values[0] * AT_ONCE <= values[1] and np.median(values[1 : 1 + FIRST_VALUES]) >= max(limit, REACHED * late):
+        yield sign("first_update", **numbers)
     elif first > limit and _stays(level):
         yield sign("constant", **numbers)
         if level.name in OF_LOGPROBS:
@@ -225,7 +247,12 @@ def _reward_at(metrics: Mapping[str, Series], at: int) -> Iterator[Sign]:
 def _reward_beside(metrics: Mapping[str, Series]) -> Iterator[Sign]:
     """The reward is measured on what the engine samples: it cannot move where the engine's weights do not."""
     reward = metrics.get("reward/mean")
-    trend = classify_trend(reward.finite()[1]) if reward is not None else "cannot_say"
+    if reward is None:
+        return
+    values = reward.finite()[1]
+    trend, *halves = map(classify_trend, (values, values[: len(values) // 2], values[len(values) // 2 :]))
+    if {*halves} == {"rose", "fell"}:  # and is back where it was
+        trend = halves[0]
     if trend == "flat":
         yield sign("reward_flat")
     elif trend in {"rose", "fell"}:
@@ -263,14 +290,25 @@ def _distribution(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign
     mean, signed = (_at(metrics, name, off) for name in ("mismatch/logp_abs_mean", "mismatch/kl"))
     if mean and signed is not None and mean < LARGE:
         sided = abs(signed) / mean
-        if sided >= ONE_SIDED or sided < TWO_SIDED:
+        if sided < TWO_SIDED or (sided >= ONE_SIDED and mean < SMALL):
             yield sign("one_sided" if sided >= ONE_SIDED else "two_sided", signed=sig(signed), mean=sig(mean))
     spread = _at(metrics, "mismatch/logp_abs_std", off)
     if mean and spread is not None and spread >= HEAVY * mean:
         yield sign("heavy", spread=sig(spread), mean=sig(mean))
+    if impossible := _impossible(metrics, off):
+        yield impossible
     correlation = _at(metrics, "mismatch/pearson", off)
     if correlation is not None and (correlation < UNRELATED or correlation > RELATED):
         yield sign("unrelated" if correlation < UNRELATED else "related", correlation=sig(correlation))
+
+
+def _impossible(metrics: Mapping[str, Series], steps: IntArray) -> Sign | None:
+    """Return a sign where the worst token is certain to one side and impossible to the other, and most are neither."""
+    for name, least, mean, most in IMPOSSIBLE:
+        worst, usual = _at(metrics, name, steps), _at(metrics, mean, steps)
+        if worst is not None and usual is not None and worst >= least and usual <= most:
+            return sign("impossible", name=metrics[name].raw_name, worst=sig(worst), mean=sig(usual))
+    return None
 
 
 def _companions(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
@@ -291,11 +329,12 @@ def _companions(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
             yield sign(f"follows_{kind}", rho=sig(found.rho), name=series.raw_name)
 
 
-def _configured(context: Mapping[str, JsonScalar], other: Mapping[str, Series], level: Series) -> Iterator[Sign]:
+def _configured(run: Run, other: Mapping[str, Series], level: Series) -> Iterator[Sign]:
     """Yield what the settings tell, and which parts of the loop the log times."""
+    context = run.context
     for name, (settings, on) in SETTINGS.items():
         known = next((setting for setting in settings if setting in context), None)
-        if known is None:
+        if known is None or (name == "never_wakes" and run.framework != "verl"):
             continue
         value = context[known]
         turned = value > 1 if isinstance(value, (int, float)) and not isinstance(value, bool) else bool(value)
@@ -303,19 +342,31 @@ def _configured(context: Mapping[str, JsonScalar], other: Mapping[str, Series], 
             yield sign(name, setting=f"{known}={value}")
         elif name in {"prefix_caching", "adapter"}:
             yield sign(f"no_{name}", setting=f"{known}={value}")
-    for name in ("temperature", "top_p"):
-        value = context.get(name)
-        if isinstance(value, (int, float)):
-            yield sign(f"{name}_one" if value == 1 else name, setting=f"{name}={value:g}")
+    for name, settings in SAMPLING.items():
+        values = [(one, value) for one in settings if isinstance(value := context.get(one), (int, float))]
+        if values:
+            known, value = next((pair for pair in values if pair[1] != 1), values[0])
+            yield sign(f"{name}_one" if value == 1 else name, setting=f"{known}={value:g}")
     for series in other.values():
         words = words_of(series.raw_name)
-        if words & {"sync", "refit"} and len(series.finite()[0]) >= AT_ALL_STEPS * len(level.steps):
+        if (words & {"sync", "refit"} or words >= {"update", "weights"}) and _each_step(series, level):
             yield sign("synced_each_step", name=series.raw_name)
             break
     for name, told in TOLD_BY_METRICS.items():
         logged = next((one for one in other.values() if words_of(one.raw_name) & told), None)
         if logged is not None and not any(setting in context for setting in SETTINGS.get(name, ((), True))[0]):
             yield sign(name, setting=logged.raw_name)
+
+
+def _each_step(series: Series, level: Series) -> bool:
+    return len(series.finite()[0]) >= AT_ALL_STEPS * len(level.steps)
+
+
+def _told(events: Sequence[Event]) -> Iterator[Sign]:
+    """Look for lines in which the engine says that it could not take the weights that were sent."""
+    line = next((one for one in events if NOT_LOADED.search(one.text)), None)
+    if line is not None:
+        yield sign("not_loaded", line=line.text[:MAX_LINE])
 
 
 def _at(metrics: Mapping[str, Series], name: str, steps: IntArray) -> float | None:

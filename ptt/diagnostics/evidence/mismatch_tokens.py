@@ -24,21 +24,26 @@ from ptt.diagnostics.statistics.mismatch_fingerprint import (
     mismatch_fingerprint,
 )
 from ptt.diagnostics.statistics.staleness import add_lags
+from ptt.diagnostics.statistics.token_weights import score_bounds
 from ptt.diagnostics.wording import pct, sig
 
 TRAINER: Final = "old_logp"  # before any update on the batch
 ENGINE: Final = "rollout_logp"
 ID_TOKENS: Final = 1 << 17  # whose ids are read: the identity of a token shows in some ten thousand
 NOTICED: Final = 0.01  # nats of mean |r|: twice what two engines in bfloat16 usually leave
-OF_SEQUENCES: Final = {
+FAINT: Final = 0.003  # from here on a pattern is worth a note: healthy arithmetic leaves more, but follows none
+GROWING: Final = {"grows_apart", "grows", "falls", "by_lag"}
+NO_TEMPERATURE: Final = GROWING | {
     "neighbours",
     "by_rank",
+    "is_reference",
     "at_boundaries",
     "from_one_token",
     "fades_from_start",
-    "falls",
-    "by_lag",
+    "by_token_growing",
+    "by_token",
 }
+ONE_SCALE: Final = 0.8  # of the variance of u: a line through all sequences
 NOISY: Final = 0.03  # nats of mean |r| that follow nothing: half as much again as healthy kernels leave at most
 KNOWN_TEMPERATURE: Final = 0.005  # from 1: what is recorded is rounded
 
@@ -50,21 +55,26 @@ class MismatchPattern:
     name: str
     sign: Sign
     mean: float  # |r|, nats
+    r_squared: float = math.nan  # of the differences on the logits
+    beyond: float = math.nan  # share of the gradient's weight on tokens whose ratio the correction cuts; NaN: no cap
 
     @property
     def noticed(self) -> bool:
         """Whether the differences are large enough to be said, though below the limits of mere size."""
-        least = {"partly_copied": 0.0, "noise": NOISY}.get(self.name, NOTICED)
+        least = {"partly_copied": 0.0, "noise": NOISY, "rounded": NOTICED}.get(self.name, FAINT)
         return self.mean >= least
 
     @property
-    def of_sequences(self) -> bool:
-        """Whether it takes some sequences and leaves others, for a reason that is no temperature of theirs."""
-        return self.noticed and self.name in OF_SEQUENCES
+    def no_mixture(self) -> bool:
+        """Whether it takes some tokens or sequences and leaves others without two temperatures being mixed."""
+        return self.noticed and (self.name in NO_TEMPERATURE or self.r_squared > ONE_SCALE)
 
 
-def gather_pattern(tokens: Tokens | None) -> MismatchPattern | None:
-    """Return the pattern of the differences between the trainer's old logprobs and the engine's, if they follow one."""
+def gather_pattern(tokens: Tokens | None, *, cap: float) -> MismatchPattern | None:
+    """Return the pattern of the differences between the trainer's old logprobs and the engine's, if they follow one.
+
+    cap: of the engine's importance weights; infinite where there is none.
+    """
     if tokens is None or not {TRAINER, ENGINE} <= set(tokens.scan.columns):
         return None
     scored = _scored(tokens)
@@ -74,7 +84,20 @@ def gather_pattern(tokens: Tokens | None) -> MismatchPattern | None:
     if found is None:
         return None
     name = name_pattern(found, temperature=_temperature(tokens))
-    return None if name is None else MismatchPattern(name=name, sign=sign(name, **_numbers(found)), mean=found.mean)
+    if name is None:
+        return None
+    told = sign(name, **_numbers(found))
+    beyond = _beyond(scored, cap)
+    return MismatchPattern(name=name, sign=told, mean=found.mean, r_squared=found.r_squared, beyond=beyond)
+
+
+def _beyond(scored: ScoredTokens, cap: float) -> float:
+    """Return the share of the gradient's weight beyond the cap; a token weighs its capped ratio times 1 - p."""
+    if math.isinf(cap):
+        return math.nan
+    r = scored.trainer - scored.engine
+    weight = np.exp(np.minimum(r, math.log(cap))) * score_bounds(scored.trainer)[0]
+    return float(weight[r > math.log(cap)].sum() / weight.sum())
 
 
 def name_pattern(found: MismatchFingerprint, *, temperature: float = math.nan) -> str | None:
@@ -133,40 +156,48 @@ def _with_ids(tokens: Tokens, rows: pl.DataFrame) -> pl.DataFrame:
 SOME: Final = 0.02  # of the sequences
 FEW: Final = 0.01  # enough where no arithmetic makes it
 ALL: Final = 0.98
-NEIGHBOURS: Final = 0.3  # of the tokens that are off: with the logprob of one neighbour
+NEIGHBOURS: Final = 0.25  # of the tokens that are off: with the logprob of one neighbour
 ONE_NEIGHBOUR: Final = 1.8  # times that of the other: where the logprobs repeat, both are
 ONE_SIDED: Final = 0.9
 SIDED: Final = 0.78
 CUT: Final = 0.05  # of the tokens are certain to the engine alone
-SCALED: Final = 0.45  # of the variance of u
+SCALED: Final = 0.4  # of the variance of u
 RANK_LOGS: Final = 1.0
 RANK_SHARE: Final = 0.3
 NEAR_REFERENCE: Final = 0.6
 AGAINST_REFERENCE: Final = -0.8
-AT_BOUNDARY: Final = 0.7
-BOUNDARY_MASS: Final = 1.4
+AT_BOUNDARY: Final = 1.7
+BOUNDARY_SIDED: Final = -0.5  # of mean |u|
 MIN_FIRSTS: Final = 20
-PERSISTS: Final = 0.6
+PERSISTS: Final = 0.45
 INSIDE: Final = 0.95
 FROM_THERE: Final = 12.0
 STEEP: Final = 0.37
 AWAY: Final = -0.25  # of mean |u|: the trainer is less sure of what the engine drew than the engine is
-SAME_AT_ALL: Final = 0.13  # of the levels' variance between steps
+SAME_AT_ALL: Final = 0.3  # of the levels' variance between steps
 TOKEN_SHARE: Final = 0.06  # of the variance of u: noise, by chance, to 0.02
 WITH_LAG: Final = 0.3
 FALL: Final = 0.7
 FALL_SHARE: Final = 0.5
 RISE: Final = 0.75
 GREW: Final = 1.2
-CONSTANT: Final = 0.7
+GREW_FAR: Final = 1.5  # whatever the tokens tell
+FROM_NOTHING: Final = 0.4  # of its later size was there in the first quarter of the steps
+FROM_START: Final = 0.62
 ROUNDED: Final = 0.95
 PLAIN: Final = 0.02  # nats of mean |r|: noise below it is nobody's fault
 
 
+def _goes_with_tokens(one: MismatchFingerprint) -> bool:
+    sure = one.signed < AWAY / 2 or one.token_share > RANK_SHARE
+    return sure and one.token_share > TOKEN_SHARE
+
+
 def _grows(one: MismatchFingerprint) -> bool:
-    if not (one.rise > RISE and one.signed < AWAY / 2):
-        return False
-    return one.spread > GREW or (one.spread > CONSTANT and one.token_share > TOKEN_SHARE)
+    rises = one.rise > RISE and one.signed < AWAY / 4
+    if one.token_share > TOKEN_SHARE:
+        return (one.token_start < FROM_NOTHING and one.signed < AWAY / 4) or (rises and one.spread > GREW_FAR)
+    return rises and one.spread > GREW
 
 
 PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
@@ -176,8 +207,12 @@ PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
     "cut": lambda one: one.negative > ONE_SIDED and one.certain > CUT and one.signed < -ONE_SIDED,
     "scaled": lambda one: one.r_squared > SCALED and not 1 - SIDED < one.negative < SIDED,
     "by_rank": lambda one: one.rank_share > RANK_SHARE and one.one_rank > RANK_LOGS,
-    "is_reference": lambda one: one.reference_gap < NEAR_REFERENCE and one.reference_follows < AGAINST_REFERENCE,
-    "at_boundaries": lambda one: one.first_at_boundary > AT_BOUNDARY and one.boundary_mass > BOUNDARY_MASS,
+    "is_reference": lambda one: (
+        one.reference_gap < NEAR_REFERENCE
+        and one.reference_gap * one.mean < NOISY  # what is left beside it is noise
+        and one.reference_follows < AGAINST_REFERENCE
+    ),
+    "at_boundaries": lambda one: one.boundary > AT_BOUNDARY and one.boundary_signed < BOUNDARY_SIDED,
     "from_one_token": lambda one: (
         one.firsts >= MIN_FIRSTS
         and one.persists > PERSISTS
@@ -185,21 +220,24 @@ PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
         and one.far_negative > ONE_SIDED
         and one.after > FROM_THERE
     ),
-    "fades_from_start": lambda one: (
-        one.start > STEEP
-        and one.start_signed < AWAY
-        and one.step_share < SAME_AT_ALL
-        and not one.token_share > RANK_SHARE
-    ),
     "by_lag": lambda one: one.by_lag > WITH_LAG,
     "falls": lambda one: (
         one.signed < AWAY and one.fall > max(FALL, FALL_SHARE * one.spread) and one.token_share > TOKEN_SHARE
     ),
     "grows_apart": lambda one: _grows(one) and math.isfinite(one.reference_gap),
     "grows": _grows,
-    "by_token": lambda one: one.token_share > TOKEN_SHARE and one.signed < AWAY and one.spread < GREW,
+    "fades_from_start": lambda one: (
+        one.start > STEEP
+        and one.start_signed < AWAY
+        and one.step_share < SAME_AT_ALL
+        and not one.body_token_share > TOKEN_SHARE
+    ),
+    "by_token_growing": lambda one: _goes_with_tokens(one) and one.token_start < FROM_START,
+    "by_token": _goes_with_tokens,
     "rounded": lambda one: one.rounded > ROUNDED,
     "noise": lambda one: one.mean > PLAIN and one.spread < GREW and not one.token_share > TOKEN_SHARE,
+    "by_step": lambda one: one.mean > NOISY and one.step_share > SAME_AT_ALL,
+    "unexplained": lambda one: one.mean > NOISY,
 }
 """By the name of its sign; NaN follows none."""
 
@@ -222,6 +260,7 @@ def _numbers(one: MismatchFingerprint) -> dict[str, str]:
         "rank_factor": _factor(one.one_rank),
         "after": sig(one.after),
         "start": _factor(one.start),
+        "boundary": sig(one.boundary),
         "spread": _factor(one.spread),
         "fall": _factor(one.fall),
         "gap": sig(one.reference_gap),
@@ -230,8 +269,8 @@ def _numbers(one: MismatchFingerprint) -> dict[str, str]:
 
 
 def _shares(one: MismatchFingerprint) -> Iterator[tuple[str, str]]:
-    names = "copied", "copied_reference", "shifted", "negative", "certain", "r_squared", "first_at_boundary"
-    for name in (*names, "persists", "token_share", "rounded"):
+    names = "copied", "copied_reference", "shifted", "negative", "certain", "r_squared"
+    for name in (*names, "persists", "token_share", "step_share", "rounded"):
         value: float = getattr(one, name)
         yield name, pct(value) if math.isfinite(value) else "?"
 

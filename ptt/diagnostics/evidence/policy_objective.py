@@ -78,7 +78,7 @@ def objective_of(facts: Facts, algorithm: Algorithm, audit: LossAudit | None) ->
         low=low,
         high=high,
         dual=setting(facts, ("delta",)) or (VERL_DUAL_CLIP if verl and level == TOKEN else math.inf),
-        cap=_cap(facts),
+        cap=engine_cap(facts),
         cap_masks="mask" in str(facts.get("vllm_importance_sampling_mode")),
         reduction=reduction,
         length=setting(facts, LIMITS) or 1.0,
@@ -136,7 +136,7 @@ def _kl(facts: Facts, audit: LossAudit | None) -> tuple[float, str]:
     return 0.0, "the weight of a KL is not recorded, and none is counted"
 
 
-def _cap(facts: Facts) -> float:
+def engine_cap(facts: Facts) -> float:
     """Return the cap on the engine's weights; infinite where none is set."""
     corrected = facts.get("vllm_importance_sampling_correction")
     if corrected is False:

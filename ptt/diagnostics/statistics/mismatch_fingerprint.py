@@ -28,8 +28,9 @@ MOST_LOGITS: Final = 6.0  # a single token must not rule a fit
 LEAST_LOGITS: Final = 1e-4  # |u| of equal logprobs, under the logarithm
 SMALLEST: Final = 1e-7  # -logp of a certain token in float32
 MIN_OF_SEQUENCE: Final = 4  # tokens of a sequence with a level
-MIN_BIG: Final = 10  # tokens to compare with their neighbours
+MIN_BIG: Final = 30  # tokens to compare with their neighbours
 BIG: Final = 0.3  # nats: a difference that no noise of healthy arithmetic makes often
+MOST_PLACES: Final = 4  # that a part of the sequences may be shifted by; by how many all are, shifted-logprobs finds
 NEIGHBOUR: Final = 0.25  # of |r|: so near lies the neighbour's logprob where columns are shifted
 FAR: Final = 12.0  # times the level of the quietest quarter of the sequences
 FAR_NATS: Final = 0.02  # of |r|, below which the harm is nobody's concern
@@ -42,6 +43,7 @@ MIN_PART: Final = 50  # tokens on either side of such a comparison
 EQUAL: Final = 0.9  # of the tokens of a copied sequence; the rest are certain to both
 BINS: Final = 24  # of steps
 FLOAT_BITS: Final = 0xFFFF  # of float32, which bfloat16 lacks
+SHRUNK: Final = 5  # tokens of one kind, whose mean counts half
 LEVELS: Final = 10  # classes of tokens by their logprob
 
 
@@ -118,20 +120,21 @@ class MismatchFingerprint:
     """What the differences follow; NaN: too little to tell.
 
     mean: of |r|, nats. copied, copied_reference: share of sequences whose engine logprobs are the trainer's, or the
-    reference's, to the bit. shifted: share of the tokens beyond BIG whose logprob is a neighbour's on the other
-    side; unshifted: the same of the other neighbour. negative: share of r < 0. certain: share of tokens to which
-    the engine gives probability 1 and the trainer less. rounded: share of the engine's logprobs that bfloat16
+    reference's, to the bit. shifted: share of the tokens beyond BIG whose logprob is, on the other side, that of a
+    token as many places away; unshifted: as many to the other side. negative: share of r < 0. certain: share of tokens
+    to which the engine gives probability 1 and the trainer less. rounded: share of the engine's logprobs that bfloat16
     holds. signed: mean u over mean |u|. slope, r_squared: of u on the logit. one_rank, rank_share: log-level of the
     first rank above the second, and share of the variance of the sequences' levels between ranks. reference_gap:
-    distance of the engine from the reference over its distance from the trainer. reference_follows: correlation of
-    u with the trainer's distance from the reference. firsts: sequences with far tokens; first_at_boundary: share of
-    those whose first one is at a boundary; boundary_mass: share of |u| at boundaries over their share of tokens.
-    inside: share of the far tokens that are in affected sequences; persists: share of far tokens from the first on;
-    far_negative; after: level from the first far token on, over the quiet one. start: log-level of the start of a
-    sequence above its body, in the upper half of the sequences; start_signed. step_share: share of the levels'
-    variance between steps. by_lag: correlation of level and lag. fall, spread, rise: largest drop of the log-level
-    by step bins, their range, and their correlation with time. token_share: share of the variance of u that goes
-    with the token's identity, within classes of equal logprob.
+    distance of the engine from the reference over its distance from the trainer. reference_follows: correlation of u
+    with the trainer's distance from the reference. boundary: mean |u| at boundaries over that at the other tokens of
+    the same sequences; boundary_signed: mean u there over mean |u|. firsts: sequences with far tokens; inside: share of
+    the far tokens that are in affected sequences; persists: share of far tokens from the first on; far_negative; after:
+    level from the first far token on, over the quiet one. start: log-level of the start of a sequence above its body,
+    in the upper half of the sequences; start_signed. step_share: share of the levels' variance between steps. by_lag:
+    correlation of level and lag. fall, spread, rise: largest drop of the log-level by step bins, their range, and their
+    correlation with time. token_share: share of the variance of u that goes with the token's identity, within classes
+    of equal logprob; body_token_share: of tokens from BODY on; token_start: size of what goes with the token in the
+    first quarter of the steps, over that in the last half.
     """
 
     mean: float
@@ -149,9 +152,9 @@ class MismatchFingerprint:
     rank_share: float
     reference_gap: float
     reference_follows: float
+    boundary: float
+    boundary_signed: float
     firsts: float
-    first_at_boundary: float
-    boundary_mass: float
     inside: float
     persists: float
     far_negative: float
@@ -164,6 +167,8 @@ class MismatchFingerprint:
     spread: float
     rise: float
     token_share: float
+    body_token_share: float
+    token_start: float
 
 
 def mismatch_fingerprint(tokens: ScoredTokens) -> MismatchFingerprint | None:
@@ -189,10 +194,11 @@ def mismatch_fingerprint(tokens: ScoredTokens) -> MismatchFingerprint | None:
         **_slope(0.5 * (_logit(tokens.trainer) + _logit(tokens.engine))[use], u[use]),
         **_ranks(levels, tokens.rank),
         **_reference(tokens, u, use),
+        **_boundary(tokens, u, use),
         **_far(tokens, r, u, use, levels),
         **_start(tokens, log, u, use, levels),
         **_steps(levels, tokens),
-        token_share=_token_share(tokens, u, use),
+        **_tokens(tokens, u, use & (tokens.ids >= 0)),
     )
 
 
@@ -234,17 +240,21 @@ def _copies(tokens: ScoredTokens, low: FloatArray) -> dict[str, float]:
 
 
 def _shift(tokens: ScoredTokens, r: FloatArray) -> dict[str, float]:
-    """Look whether tokens that are off have the logprob of the token before, or after, on the other side."""
-    beside = tokens.row[1:] == tokens.row[:-1]
-    shares = []
-    for there, here, gap in (
-        (tokens.engine[:-1], tokens.trainer[1:], r[1:]),
-        (tokens.engine[1:], tokens.trainer[:-1], r[:-1]),
-    ):
-        big = beside & (np.abs(gap) > BIG)
-        near = np.abs(here - there)[big] < NEIGHBOUR * np.abs(gap[big])
-        shares.append(float(near.mean()) if np.count_nonzero(big) >= MIN_BIG else math.nan)
-    return {"shifted": max(shares), "unshifted": min(shares)}
+    """Look whether tokens that are off have the logprob of a token some places before, or after, on the other side."""
+    found = {"shifted": math.nan, "unshifted": math.nan}
+    for lag in range(1, MOST_PLACES + 1):
+        beside = tokens.row[lag:] == tokens.row[:-lag]
+        shares = []
+        for there, here, gap in (
+            (tokens.engine[:-lag], tokens.trainer[lag:], r[lag:]),
+            (tokens.engine[lag:], tokens.trainer[:-lag], r[:-lag]),
+        ):
+            big = beside & (np.abs(gap) > BIG)
+            near = np.abs(here - there)[big] < NEIGHBOUR * np.abs(gap[big])
+            shares.append(float(near.mean()) if np.count_nonzero(big) >= MIN_BIG else math.nan)
+        if math.isnan(found["shifted"]) or max(shares) > found["shifted"]:
+            found = {"shifted": max(shares), "unshifted": min(shares)}
+    return found
 
 
 def _slope(logit: FloatArray, u: FloatArray) -> dict[str, float]:
@@ -298,6 +308,17 @@ def _correlation(x: FloatArray, y: FloatArray) -> float:
     return dot(dx, dy) / size if size > 0 else math.nan
 
 
+def _boundary(tokens: ScoredTokens, u: FloatArray, use: BoolArray) -> dict[str, float]:
+    bounded = np.zeros(len(tokens.step), np.bool_)
+    bounded[tokens.row[tokens.boundary]] = True
+    around = use & bounded[tokens.row]
+    at, beside = u[around & tokens.boundary], np.abs(u[around & ~tokens.boundary])
+    if min(len(at), len(beside)) < MIN_PART or not (at.any() and beside.any()):
+        return {"boundary": math.nan, "boundary_signed": math.nan}
+    size = float(np.abs(at).mean())
+    return {"boundary": size / float(beside.mean()), "boundary_signed": float(at.mean()) / size}
+
+
 def _far(tokens: ScoredTokens, r: FloatArray, u: FloatArray, use: BoolArray, levels: FloatArray) -> dict[str, float]:
     """Look where the tokens lie that are far above the quietest quarter of the sequences."""
     known, rows, magnitude = np.isfinite(levels), len(tokens.step), np.abs(u)
@@ -312,18 +333,9 @@ def _far(tokens: ScoredTokens, r: FloatArray, u: FloatArray, use: BoolArray, lev
     onset = np.full(rows, len(r))
     onset[tokens.row[first]] = first
     after = use & (np.arange(len(r)) >= onset[tokens.row])
-    bounded = np.zeros(rows, np.bool_)
-    bounded[tokens.row[tokens.boundary]] = True
-    around = use & bounded[tokens.row]
-    mass = math.nan
-    if np.count_nonzero(around & tokens.boundary) >= MIN_PART and magnitude[around].any():
-        mass = float(magnitude[around & tokens.boundary].sum() / magnitude[around].sum())
-        mass /= float(tokens.boundary[around].mean())
-    enough, held = len(first) >= FIRSTS, np.nansum(own[known])
+    held = np.nansum(own[known])
     return {
         "firsts": float(len(first)),
-        "first_at_boundary": float(tokens.boundary[first].mean()) if enough else math.nan,
-        "boundary_mass": mass,
         "inside": float(np.nansum(own[known & (own >= AFFECTED)]) / held) if held > 0 else math.nan,
         "persists": float(far[after].mean()) if after.any() else math.nan,
         "far_negative": float((r[far] < 0).mean()) if far.any() else math.nan,
@@ -364,17 +376,20 @@ def _steps(levels: FloatArray, tokens: ScoredTokens) -> dict[str, float]:
     }
 
 
-def _token_share(tokens: ScoredTokens, u: FloatArray, use: BoolArray) -> float:
-    """Return the share of the variance of u between token ids, from products across different samples alone."""
-    use = use & (tokens.ids >= 0)
+def _tokens(tokens: ScoredTokens, u: FloatArray, use: BoolArray) -> dict[str, float]:
+    """Measure what goes with the token's identity, from products across different samples alone."""
+    share, start = _by_token(tokens, u, use)
+    body = _by_token(tokens, u, use & (tokens.place >= BODY))[0]
+    return {"token_share": share, "body_token_share": body, "token_start": start}
+
+
+def _by_token(tokens: ScoredTokens, u: FloatArray, use: BoolArray) -> tuple[float, float]:
+    """Return the share of the variance of u between token ids, and how much of their means is there at the start."""
     if np.count_nonzero(use) < MIN_PART:
-        return math.nan
-    value, ids, sample, logp = u[use], tokens.ids[use], tokens.sample[tokens.row[use]], tokens.engine[use]
-    bounds = np.quantile(np.abs(value), 0.9) * 3
-    class_ = np.searchsorted(np.quantile(logp, np.linspace(0, 1, LEVELS + 1)[1:-1]), logp)
-    value = np.clip(value, -bounds, bounds)
-    value = value - (np.bincount(class_, weights=value) / np.maximum(np.bincount(class_), 1))[class_]
-    kind = np.unique(ids, return_inverse=True)[1]
+        return math.nan, math.nan
+    sample = tokens.sample[tokens.row[use]]
+    value = _within_classes(u[use], tokens.engine[use])
+    kind = np.unique(tokens.ids[use], return_inverse=True)[1]
     once, of = np.unique(kind * (int(sample.max()) + 1) + sample, return_inverse=True)
     sums, size = np.bincount(of, weights=value), np.bincount(of).astype(np.float64)
     kinds = once // (int(sample.max()) + 1)
@@ -382,4 +397,24 @@ def _token_share(tokens: ScoredTokens, u: FloatArray, use: BoolArray) -> float:
     pairs = float(np.square(all_size).sum() - np.square(size).sum())
     products = float(np.square(all_sums).sum() - np.square(sums).sum())
     variance = float(value.var())
-    return products / pairs / variance if pairs > 0 and variance > 0 else math.nan
+    if pairs <= 0 or variance <= 0:
+        return math.nan, math.nan
+    others = (all_sums[kinds] - sums) / (all_size[kinds] - size + SHRUNK)
+    steps, at = np.unique(tokens.step, return_inverse=True)
+    quarter = (4 * at // len(steps))[tokens.row[use]]
+    slopes = [
+        dot(value[part], others[of[part]]) / dot(others[of[part]], others[of[part]])
+        if others[of[part]].any()
+        else math.nan
+        for part in (quarter == 0, quarter >= 2)
+    ]
+    return products / pairs / variance, slopes[0] / slopes[1] if slopes[1] > 0 else math.nan
+
+
+def _within_classes(value: FloatArray, logp: FloatArray) -> FloatArray:
+    """Return the values, bounded, less the mean of those at about the same logprob."""
+    bound = 3 * float(np.quantile(np.abs(value), 0.9))
+    value = np.clip(value, -bound, bound)
+    class_ = np.searchsorted(np.quantile(logp, np.linspace(0, 1, LEVELS + 1)[1:-1]), logp)
+    result: FloatArray = value - (np.bincount(class_, weights=value) / np.maximum(np.bincount(class_), 1))[class_]
+    return result

@@ -189,10 +189,12 @@ class TemperatureMixture:
 
     slope: median slope of r on the denominator's logprob over the scaled sequences, 1/T - 1; spread: the interquartile
     range of their slopes over the median's size; both NaN if none is scaled. scaled_seqs: their numbers in the run.
+    opposite: sequences scaled to the other side, which only the noise of few tokens makes beside them.
     """
 
     judged: int
     plain: int
+    opposite: int
     slope: float
     spread: float
     scaled_seqs: npt.NDArray[np.uint32]
@@ -234,11 +236,13 @@ def temperature_mixture(
     plain = size < MAX_PLAIN_SIZE
     scaled = ~plain & (r_squared > MIN_R_SQUARED) & (np.abs(slopes) > MIN_SLOPE)
     sign = 1.0 if drift else np.sign(np.median(slopes[scaled])) if scaled.any() else 1.0
+    opposite = 0 if drift else int((scaled & (np.sign(slopes) != sign)).sum())
     scaled &= np.sign(slopes) == sign
     low, slope, high = np.percentile(slopes[scaled], [25, 50, 75]) if scaled.any() else [np.nan] * 3
     return TemperatureMixture(
         judged=len(fits),
         plain=int(plain.sum()),
+        opposite=opposite,
         slope=float(slope),
         spread=float((high - low) / abs(slope)),
         scaled_seqs=seqs[scaled].astype(np.uint32),

@@ -171,11 +171,15 @@ SAFE_SETTINGS: Final = frozenset(
 
 ENGINE_SETTINGS: Final = frozenset(
     {"apply_rope_fusion", "bias_activation_fusion", "clear_kv_cache_on_weight_sync", "enable_prefix_caching",
-     "enable_sleep_mode", "expert_model_parallel_size", "free_cache_engine", "load_in_4bit", "load_in_8bit", "lora_r",
-     "lora_rank", "pack_length", "packing", "quantization", "recompute_kv_cache_after_weight_updates", "temperature",
-     "top_p", "use_lora", "use_peft", "vllm_enable_lora", "vllm_enable_prefix_caching", "vllm_enable_sleep_mode"}
+     "enable_rollout_routing_replay", "enable_sleep_mode", "expert_model_parallel_size", "free_cache_engine",
+     "load_in_4bit", "load_in_8bit", "lora_r", "lora_rank", "pack_length", "packing",
+     "quantization", "recompute_kv_cache_after_weight_updates", "rollout_is_threshold", "rollout_temperature",
+     "rollout_top_p", "sglang_quantization", "temperature", "tis_clip", "top_p", "ulysses_sequence_parallel_size",
+     "use_fault_tolerance", "use_fused_kernels", "use_lora", "use_peft", "use_rollout_routing_replay",
+     "vllm_enable_lora", "vllm_enable_prefix_caching", "vllm_enable_sleep_mode", "vllm_importance_sampling_cap",
+     "vllm_importance_sampling_clip_max", "vllm_importance_sampling_correction"}
 )  # fmt: skip
-"""What may set the inference engine apart from the trainer."""
+"""What may set the inference engine apart from the trainer, or corrects for it."""
 
 PLANNED: Final[Mapping[str, frozenset[str]]] = {
     "planned_steps": frozenset(

@@ -14,10 +14,13 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.rules.interface import Finding
 from ptt.diagnostics.rules.single_series import aligned, selected
+from ptt.diagnostics.statistics.arrays import IntArray
 from ptt.diagnostics.statistics.mismatch_shape import HEAD, MismatchShape
 from ptt.diagnostics.wording import pct, sig
 
 MIN_STEPS: Final = 6  # recorded steps with a lag: fewer show no pattern
+LAG_LIMIT: Final = 8.0  # versions; see the source in stale_rollouts.py
+STALE_SHARE: Final = 0.25  # of the steps from the first stale one on: a sampler refreshed at times is fresh in between
 FRESHEST_SHARE: Final = 0.1  # of the steps: so fresh that any remaining distance comes from the engine
 MIN_ABOVE: Final = 0.8  # of pairs of a stale and a fresh step, the stale one is further off
 MIN_FACTOR: Final = 2.0  # its median, over the fresh ones'
@@ -45,6 +48,13 @@ def lag_of(evidence: Evidence) -> Series | None:
         return series
     recorded = evidence.freshness.lag if evidence.freshness is not None else None
     return recorded if recorded is not None and len(recorded.finite()[0]) >= MIN_STEPS else None
+
+
+def stale_steps(lag: Series, *, limit: float = LAG_LIMIT, share: float = STALE_SHARE) -> IntArray:
+    """Return the places of the steps with a lag above the limit; none where they are less than this share."""
+    lags = lag.finite()[1]
+    stale = np.flatnonzero(lags > limit)
+    return stale if len(stale) and len(stale) >= share * (len(lags) - stale[0]) else stale[:0]
 
 
 def response(evidence: Evidence, lag: Series, limit: float) -> Response | None:

@@ -4,11 +4,13 @@ What: one of these stays above its limit: the mean difference of probabilities 0
 0.1 nats a token (either sign); the mean of exp |difference of logprobs| 1.05; the mean absolute difference of logprobs
 0.05 nats, logged or from recorded tokens, or of the mean logprobs of whole sequences. From a tenth of the KL's limit,
 or half of the probabilities', up to the limit the finding is low; it is also low where the recorded tokens of both
-sides do not show what is logged. High where the peak is ten times the limit, or a tenth of the importance ratios lie
-beyond their bounds. Its causes are ranked by the signs for and against each: how the mismatch begins, grows and falls
-back, the events that it goes with, the settings, and the recorded tokens.
+sides do not show what is logged. High where the peak is ten times the limit, or a tenth of the gradient's weight lies
+on tokens that the cap on the engine's weights cuts (of the ratios, where only their share is logged). Its causes are
+ranked by the signs for and against each: how the mismatch begins, grows and falls back, the events that it goes with,
+the settings, and the recorded tokens.
 Low too where the recorded tokens differ by less, from 0.01 nats on, but by a pattern that no arithmetic leaves, or by
-noise from 0.03 nats on.
+noise from 0.03 nats on. A note from 0.003 nats on, and where rollouts a few versions old explain it. And low where
+hardly anything else differs, but a single token by more than 10 nats at most steps.
 Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
 is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
@@ -19,6 +21,7 @@ Source: veRL's FAQ (probabilities: above 0.01 bad, below 0.005 fine) and rollout
 (KL below 0.01 is usual); NeMo-RL (`token_mult_prob_error` above 1.05).
 """
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -33,7 +36,7 @@ from ptt.diagnostics.rules.data_freshness import (
     cause_of,
     freshest,
     lag_of,
-    response,
+    stale_steps,
     trainer_pair,
     with_causes,
 )
@@ -48,6 +51,7 @@ KL = 0.1  # nats a token, of either sign: veRL's limit
 KL_FINE = 0.01  # nats a token: what Tinker's docs call usual
 PROB_ERROR = 1.05  # mean exp|difference of logprobs|: NeMo-RL's limit
 LOGP_ABS = 0.05  # nats: the logarithm of the limit before it
+LOGP_MAX = 10.0  # nats: no arithmetic makes a certain token impossible; in bfloat16 the worst of a batch differs by 2
 MOST = 0.5  # of the large differences lie after tool output
 MIN_LIFT = 1.5  # times their share of the tokens, at the low end of its interval
 HIGH_FACTOR = 10.0  # times the limit, of the distance from nothing
@@ -79,19 +83,20 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         )
     findings = [finding for mismatch in mismatches if (finding := _finding(mismatch)) is not None]
     pattern = evidence.mismatch_pattern
-    if not findings and pattern is not None and pattern.noticed and not _stale(evidence):
-        return with_causes(_small(pattern, evidence), evidence, keep=1)
+    if pattern is not None and pattern.name == "by_lag" and _stale(evidence):
+        return Healthy(reason=f"{_within(mismatches)}; the differences are those of old rollouts: see stale-rollouts")
+    if not findings and pattern is not None and pattern.noticed:
+        small = _after_tools(with_causes(_small(pattern, evidence), evidence, keep=1), evidence)
+        return Healthy(reason=_within(mismatches), notes=(small,)) if small.severity is Severity.INFO else small
+    if not findings and (alone := _single_tokens(evidence)) is not None:
+        return with_causes(alone, evidence, keep=1)
     if not findings:
-        peaks = (
-            f"{mismatch.series.raw_name} peaks at {sig(peak_median(mismatch.series))}, limit {mismatch.limit:g}"
-            for mismatch in mismatches
-        )
-        return Healthy(reason="; ".join(peaks))
+        return Healthy(reason=_within(mismatches))
     if _untrained(evidence):
         still = (
             "; the learning rate is 0 at every step, so that no update moved the two apart: sequences, positions or "
+            "weights are not the same on both sides"
         )
-        still += "weights are not the same on both sides"
         findings = [replace(finding, claim=finding.claim + still) for finding in findings]
     unseen = _unseen(evidence, limits["logp_abs"])
     if unseen:
@@ -99,13 +104,44 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     worst = min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
     if not unseen:
         worst = with_causes(_by_harm(worst, evidence), evidence, keep=1)
+    return _after_tools(worst, evidence)
+
+
+def _after_tools(finding: Finding, evidence: Evidence) -> Finding:
+    """Say how much of the differences comes after tool output, where it is most, and what their shape there tells."""
     shape = evidence.mismatch
     if shape is None or shape.tail is None or shape.tail.share < MOST or shape.tail.lift_interval[0] < MIN_LIFT:
-        return worst
+        return finding
     where = f"; {pct(shape.tail.share)} of the recorded differences beyond {LARGE:g} nats come after tool output"
-    ranked = "cause_1" in worst.evidence  # by more signs than the shape after tools alone
-    causes = worst.causes if ranked else (cause_of(shape).name, *worst.causes)
-    return replace(worst, claim=worst.claim + where, causes=causes)
+    ranked = "cause_1" in finding.evidence  # by more signs than the shape after tools alone
+    causes = finding.causes if ranked else (cause_of(shape).name, *finding.causes)
+    return replace(finding, claim=finding.claim + where, causes=causes)
+
+
+def _single_tokens(evidence: Evidence) -> Finding | None:
+    """Return the finding on the few tokens that one side is certain of and that are impossible to the other."""
+    series = evidence.metrics.get("mismatch/logp_abs_max")
+    excess = lasting_excess(series, LOGP_MAX) if series is not None and len(series.finite()[0]) >= MIN_LOGGED else None
+    if series is None or excess is None:
+        return None
+    return Finding(
+        severity=Severity.LOW,
+        claim=f"Engine and trainer agree but for single tokens, which are certain to one and impossible to the other: "
+        f"{series.raw_name} has stayed above {excess.limit:g}",
+        unit="nats",
+        **measured(excess, observed=excess.peak),
+        evidence=series_evidence(series, last_mean=excess.last),
+        causes=(),
+        confirm=("list the tokens that differ most, with what comes before them: do both sides score the same ids?",),
+        next=("mask sequences with such a token until the cause is found",),
+    )
+
+
+def _within(mismatches: list[Mismatch]) -> str:
+    return "; ".join(
+        f"{mismatch.series.raw_name} peaks at {sig(peak_median(mismatch.series))}, limit {mismatch.limit:g}"
+        for mismatch in mismatches
+    )
 
 
 def _untrained(evidence: Evidence) -> bool:
@@ -116,15 +152,15 @@ def _untrained(evidence: Evidence) -> bool:
 
 
 def _stale(evidence: Evidence) -> bool:
-    """Return whether the differences are those of old rollouts, which stale-rollouts judges."""
+    """Return whether rollouts are so old that stale-rollouts speaks of them."""
     lag = lag_of(evidence)
-    return lag is not None and response(evidence, lag, float(np.median(lag.finite()[1]))) is not None
+    return lag is not None and len(stale_steps(lag)) > 0
 
 
 def _small(pattern: MismatchPattern, evidence: Evidence) -> Finding:
     """Return the finding on a mismatch within the limits whose tokens follow a pattern that no arithmetic leaves."""
     return Finding(
-        severity=Severity.LOW,
+        severity=Severity.LOW if pattern.mean >= NOTICED and pattern.name != "by_lag" else Severity.INFO,
         claim=f"Inference engine and trainer differ by a pattern, though little: mean of |old/rollout| is "
         f"{sig(pattern.mean)} nats, and {pattern.sign.text}",
         observed=pattern.mean,
@@ -139,17 +175,25 @@ def _small(pattern: MismatchPattern, evidence: Evidence) -> Finding:
 
 
 def _by_harm(finding: Finding, evidence: Evidence) -> Finding:
-    """Say which share of the ratios the correction truncates, where it is logged, and raise a medium finding by it."""
-    parts = [evidence.metrics[name] for name in TRUNCATED if name in evidence.metrics]
-    shares = [last_mean(series) for series in parts if len(series.finite()[0]) >= MIN_LOGGED]
-    if not shares or finding.severity is Severity.LOW:
+    """Say what the correction of the ratios cuts, by weight in the gradient or as logged, and raise a finding by it."""
+    if finding.severity is Severity.LOW:
         return finding
-    share = sum(shares)
+    pattern = evidence.mismatch_pattern
+    if pattern is not None and math.isfinite(pattern.beyond):
+        share, key = pattern.beyond, "weight_beyond_cap"
+        said = f"{pct(share)} of the gradient's weight lies on tokens that the cap on the engine's weights cuts"
+    else:
+        parts = [evidence.metrics[name] for name in TRUNCATED if name in evidence.metrics]
+        shares = [last_mean(series) for series in parts if len(series.finite()[0]) >= MIN_LOGGED]
+        if not shares:
+            return finding
+        share, key = sum(shares), "truncated_share"
+        said = f"{pct(share)} of the importance ratios lie beyond their bounds"
     return replace(
         finding,
         severity=Severity.HIGH if share >= HIGH_TRUNCATED else finding.severity,
-        claim=f"{finding.claim}; {pct(share)} of the importance ratios lie beyond their bounds",
-        evidence={**finding.evidence, "truncated_share": share},
+        claim=f"{finding.claim}; {said}",
+        evidence={**finding.evidence, key: share},
     )
 
 

@@ -7,7 +7,8 @@ Why it matters: the ratios of these tokens are already farthest from 1, and thei
 over all tokens the difference is diluted. Its shape shows the cause: noise on improbable tokens is precision, a shift
 in one direction is sampling, one that grows with the lag is a late weight sync, one at the end of the tool output is
 tokenisation.
-What it is not: tails against the reference (tool-tail-growth), which can grow where trainer and engine agree.
+What it is not: a pattern that tokens follow before tool output too: engine-mismatch names it and says how much of it
+lies after tools. Nor tails against the reference (tool-tail-growth), which can grow where trainer and engine agree.
 What to do: fix the cause that the shape shows; use importance weights only for what is left.
 Source: veRL's rollout-correction docs; rllm issue 272 (retokenised turns), trl issue 6789 (truncated sampling); the
 shapes are our own.
@@ -38,6 +39,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     tail = shape.tail
     if tail is None or tail.share < limits["share"] or tail.lift_interval[0] < limits["lift"]:
         return Healthy(reason=dose)
+    pattern = evidence.mismatch_pattern
+    if pattern is not None and pattern.noticed:
+        return Healthy(reason=f"{dose}; engine-mismatch names the pattern that all the tokens follow")
     cause = cause_of(shape)
     low = shape.post.mean > limits["mean"]
     finding = Finding(

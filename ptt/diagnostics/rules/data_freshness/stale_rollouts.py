@@ -24,15 +24,23 @@ from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.mismatch_causes import sign
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.data_freshness import MIN_STEPS, answer_of, lag_of, response, trainer_pair, with_causes
+from ptt.diagnostics.rules.data_freshness import (
+    LAG_LIMIT,
+    MIN_STEPS,
+    STALE_SHARE,
+    answer_of,
+    lag_of,
+    response,
+    stale_steps,
+    trainer_pair,
+    with_causes,
+)
 from ptt.diagnostics.rules.data_freshness.engine_mismatch import HIGH_FACTOR, KL, LOGP_ABS
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import Excess, last_mean, lasting_excess, series_evidence
 from ptt.diagnostics.statistics.sawtooth import Sawtooth, find_sawtooth
 from ptt.diagnostics.wording import sig
 
-LAG_LIMIT = 8.0  # versions; see the source above
-STALE_SHARE = 0.25  # of the steps from the first stale one on: a sampler refreshed at times is fresh in between
 GROWTH_FACTOR = 2.0  # times its early level: the lag is not bounded
 HIGH_P99 = 1.0  # nats of p99: one token in a hundred is e times likelier or less likely than when it was sampled
 MIN_FALL = 3.0  # by this factor at each sync: fresh weights are as near as the engine's arithmetic allows
@@ -69,8 +77,8 @@ def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
         )
     limit = limits["lag"]
     steps, lags = lag.finite()
-    stale = np.flatnonzero(lags > limit)
-    if not len(stale) or len(stale) < limits["share"] * (len(lags) - stale[0]):
+    stale = stale_steps(lag, limit=limit, share=limits["share"])
+    if not len(stale):
         average = f"{sig(float(lags.mean()))} versions behind on average, {sig(lags.max())} at most"
         return Healthy(reason=f"the trained sequences are {average}")
     first = int(stale[0])
@@ -78,8 +86,12 @@ def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
     effect = response(evidence, lag, limit)
     rise = lasting_rise(lag, floor=limit, factor=GROWTH_FACTOR)
     grows = rise is not None and not rise.ended
-    severity = Severity.MEDIUM if effect or grows else Severity.LOW
+    pattern = evidence.mismatch_pattern
+    by_lag = pattern is not None and pattern.name == "by_lag" and pattern.noticed
+    severity = Severity.MEDIUM if effect or grows or by_lag else Severity.LOW
     clause = "" if grows else "; they show no effect"
+    if by_lag and pattern is not None:
+        clause = f"; {pattern.sign.text}"
     if effect is not None:
         severity = Severity.HIGH if effect.stale > HIGH_P99 else severity
         clause = (
@@ -118,7 +130,7 @@ def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
         ),
     )
     if effect is None:
-        return finding
+        return with_causes(finding, evidence) if by_lag else finding
     off = sign("off_where_old", name=effect.measured, fresh=sig(effect.fresh), stale=sig(effect.stale))
     return with_causes(finding, evidence, off)
 

@@ -2,10 +2,10 @@
 
 What: the recorded `temperature` differs between sequences of one step. Or, whatever is recorded, the sequences of a
 pair fall into two kinds: in 8% or more, r is proportional to the logprob (a line with R^2 above 0.8 and a slope beyond
-0.1 within the sequence, and similar slopes between sequences), while in 15% or more the two logprobs agree. What one
-step alone of several shows is an update, and what holds from a step on is another scale. Against the reference, only
-the first 64 sequences that can be fitted are used, and only T below 1 shows, because drift has negative slopes of its
-own.
+0.1 within the sequence, similar slopes between sequences, and hardly any to the other side), while in 15% or more the
+two logprobs agree. What one step alone of several shows is an update, and what holds from a step on is another scale.
+Against the reference, only the first 64 sequences that can be fitted are used, and only T below 1 shows, because drift
+has negative slopes of its own.
 Why it matters: where scores are taken at two temperatures, r = (1/T - 1) log p on every token of some sequences: a
 heavy tail without any learning, which no single temperature can correct. Where only sampling differs, KL, ESS and the
 share of rare tokens describe a mixture: a growing share of hot sequences looks like a growing tail.
@@ -25,6 +25,7 @@ from ptt.diagnostics.wording import pct, sig
 MIN_SCALED_SHARE = 0.08  # of fitted sequences: 0.03 at most in sound runs, 0.13 to 0.30 where three in ten are scaled
 MIN_PLAIN_SHARE = 0.15  # of fitted sequences: 0.13 at most with a single temperature
 MIN_SCALED = 5  # sequences
+MIN_ONE_SIDED = 5  # times as many as are scaled to the other side: a few noisy tokens lie on lines of either slope
 MAX_SHOWN = 6  # temperatures named in a claim
 MAX_SPREAD = 0.6  # interquartile range of the slopes over their median: chance slopes differ more
 
@@ -53,13 +54,15 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
 
 def _two_kinds(mixture: TemperatureMixture, limits: Limits) -> bool:
     shares = mixture.scaled_share >= limits["scaled"] and mixture.plain_share >= limits["plain"]
-    return shares and len(mixture.scaled_seqs) >= MIN_SCALED and mixture.spread <= MAX_SPREAD
+    scaled = len(mixture.scaled_seqs)
+    one_sided = scaled >= max(MIN_SCALED, MIN_ONE_SIDED * mixture.opposite)
+    return shares and one_sided and mixture.spread <= MAX_SPREAD
 
 
 def _explained(pair: str, evidence: Evidence) -> bool:
     """Return whether the sequences of two kinds are those of another fault, which has a finding of its own."""
     pattern = evidence.mismatch_pattern
-    return pattern is not None and pattern.of_sequences and pair.endswith("/rollout")
+    return pattern is not None and pattern.no_mixture and pair.endswith("/rollout")
 
 
 def _lasts(kinds: MixedPair, validity: Validity) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.column_faults import ColumnFault
+from ptt.diagnostics.evidence.mismatch_tokens import GROWING
 from ptt.diagnostics.evidence.validity import Validity
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.data_validity import (
@@ -59,11 +60,19 @@ def check(validity: Validity, evidence: Evidence, limits: Limits) -> Verdict:
     parts = tuple(
         _part(fault)
         for fault in evidence.column_faults
-        if fault.found.kind == "scaled" and abs(math.log(fault.found.during)) >= math.log(limits["jump"])
+        if fault.found.kind == "scaled"
+        and abs(math.log(fault.found.during)) >= math.log(limits["jump"])
+        and not _grew(fault, evidence)
     )
     if not scaled:
         return Broken(findings=parts) if parts else Healthy(reason="no pair's r is proportional to its logprob")
     return Broken(findings=(_whole(scaled, validity, limits), *parts))
+
+
+def _grew(fault: ColumnFault, evidence: Evidence) -> bool:
+    """Return whether the two drew apart with the updates and by the token: no temperature does, and it jumps."""
+    pattern = evidence.mismatch_pattern
+    return fault.pairs[0].endswith("/rollout") and pattern is not None and pattern.name in GROWING
 
 
 def _whole(scaled: dict[str, PairSample], validity: Validity, limits: Limits) -> Finding:
