@@ -130,7 +130,7 @@ def test_a_quarter_of_the_steps_of_any_height_is_found() -> None:
     assert found(values, 1).places.tolist() == high.tolist()
 
 
-@pytest.mark.parametrize(("first", "last"), [(60, 79), (100, 104)])
+@pytest.mark.parametrize(("first", "last"), [(60, 79), (100, 104), (60, 104)])
 def test_a_span_is_found_from_end_to_end(first: int, last: int) -> None:
     values = 0.5 + 0.03 * np.random.default_rng(4).normal(size=200)
     values[first : last + 1] -= 0.4

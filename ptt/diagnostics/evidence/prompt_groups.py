@@ -56,14 +56,14 @@ def _logged_groups(metrics: Mapping[str, Series]) -> PromptGroups | None:
     right, wrong = metrics.get("groups/all_right_frac"), metrics.get("groups/all_wrong_frac")
     if right is None or wrong is None:
         return None
-    top = max(_top(right), _top(wrong))
+    logged = metrics.get("groups/mixed_frac")
+    top = max(_top(series) for series in (right, wrong, logged) if series is not None)  # all three are in one unit
     steps, at, beside = np.intersect1d(right.finite()[0], wrong.finite()[0], return_indices=True)
     scale = _scale(top)
     solved, failed = right.finite()[1][at] / scale, wrong.finite()[1][beside] / scale
     if not len(steps):
         return None
     mixed, equal = 1.0 - solved - failed, np.zeros(len(steps))
-    logged = metrics.get("groups/mixed_frac")
     if logged is not None:
         known, here, there = np.intersect1d(steps, logged.finite()[0], return_indices=True)
         if len(known) == len(steps):

@@ -21,8 +21,9 @@ from ptt.diagnostics.statistics.rank_scores import MAD_TO_SD
 
 MIN_VALUES: Final = 24  # values: with fewer, neither level nor noise is known
 SIDES: Final = (-1, 1)
-HALVES: Final = (10, 40)  # values on either side that give the level: for single steps and short spans, and for long
-LONG_VALUES: Final = 120  # from which on the longer level is tried
+HALVES: Final = (10, 40, 100)  # values on either side that give the level: for short spans, long ones, and outages
+LONG_VALUES: Final = 120  # from which on the longer levels are tried
+MAX_OUTAGE_VALUES: Final = 5000  # the longest level's windows hold 400 values each: of more, memory decides
 MIN_BESIDE: Final = 3  # values on either side: nearer to an end nobody has seen it come, or go
 LONGEST_SHARE: Final = 0.3  # of the values: more that lie apart are a second level, not excursions
 RECOVERED: Final = (
@@ -100,7 +101,7 @@ def find_excursions(values: FloatArray, *, sides: Collection[int] = SIDES) -> tu
         return ()
     logs = is_skewed(values)
     scaled = np.log(values) if logs else values
-    halves = [half for half in HALVES if half == HALVES[0] or count >= LONG_VALUES]
+    halves = _halves(count)
     scales = [_distances(scaled, half) for half in halves]
     found = []
     for side in sides:
@@ -109,6 +110,18 @@ def find_excursions(values: FloatArray, *, sides: Collection[int] = SIDES) -> tu
         if best is not None and best.p_value <= CANDIDATE_RATE:
             found.append(replace(best, level=np.exp(best.level) if logs else best.level))
     return tuple(found)
+
+
+def _halves(count: int) -> tuple[int, ...]:
+    if count < LONG_VALUES:
+        return HALVES[:1]
+    return HALVES if count <= MAX_OUTAGE_VALUES else HALVES[:-1]
+
+
+def _level_half(count: int, longest: int) -> int:
+    """Return how many values on either side give the level beside departures of up to `longest` values in a row."""
+    halves = _halves(count)
+    return halves[-1] if longest >= HALVES[1] else halves[:2][-1]
 
 
 def are_beyond_noise(excursions: Excursions, *, timing: float = 1.0, rate: float) -> bool:
@@ -194,8 +207,9 @@ def joint_departure(values: FloatArray, places: IntArray) -> JointDeparture | No
     scaled = np.log(values) if logs else values
     masked = np.zeros(len(values), np.bool_)
     masked[places] = True
-    half = HALVES[-1] if len(values) >= LONG_VALUES else HALVES[0]
-    off, level, noise = _departures(scaled, half, masked)
+    begins = np.flatnonzero(np.diff(places) > 1) + 1
+    longest = int(np.diff(begins, prepend=0, append=len(places)).max())
+    off, level, noise = _departures(scaled, _level_half(len(values), longest), masked)
     off, noise = off[places], noise[places]
     if not (noise > 0).all():
         return None

@@ -2,7 +2,8 @@
 
 What: one of these stays above its limit: the mean difference of probabilities 0.01; the KL between engine and trainer
 0.1 nats a token (either sign); the mean of exp |difference of logprobs| 1.05; the mean absolute difference of logprobs
-0.05 nats, logged or from recorded tokens, or of the mean logprobs of whole sequences. From a tenth of the KL's limit,
+0.05 nats, logged or from recorded tokens, or of the mean logprobs of whole sequences; the share of importance ratios
+that the cap cuts 0.05. From a tenth of the KL's limit,
 or half of the probabilities', up to the limit the finding is low; it is also low where the recorded tokens of both
 sides do not show what is logged. High where the peak is ten times the limit, or a tenth of the gradient's weight lies
 on tokens that the cap on the engine's weights cuts (of the ratios, where only their share is logged). Its causes are
@@ -59,7 +60,12 @@ HIGH_FACTOR = 10.0  # times the limit, of the distance from nothing
 HIGH_TRUNCATED = 0.1  # of the ratios: the correction then discards as much as it corrects
 TRUNCATED = ("is/high_frac", "is/low_frac", "is/truncated_frac")
 
-METRICS = ("mismatch/prob_diff", "mismatch/kl", "mismatch/prob_error", "mismatch/logp_abs_mean", "mismatch/ppl_diff")
+TRUNCATED_SHARE = 0.05  # of the ratios: a cap that cuts more is no guard against single tokens any more
+
+METRICS = (
+    "mismatch/prob_diff", "mismatch/kl", "mismatch/prob_error", "mismatch/logp_abs_mean", "mismatch/ppl_diff",
+    "is/truncated_frac",
+)  # fmt: skip
 
 
 class Mismatch(NamedTuple):
@@ -215,7 +221,7 @@ def _mismatches(evidence: Evidence, limits: Limits) -> list[Mismatch]:
         if series is not None and len(series.finite()[0]) >= MIN_LOGGED:
             if name == "mismatch/kl":  # k1 is signed: negative where the engine is the less sure of the two
                 series = replace(series, values=np.abs(series.values))
-            key = name.removeprefix("mismatch/").removesuffix("_mean")
+            key = name.rpartition("/")[2].removesuffix("_mean").removesuffix("_frac")
             zero = 1.0 if name == "mismatch/prob_error" else 0.0
             mismatches.append(Mismatch(freshest(evidence, series), limits[key], limits.get(f"{key}_fine"), zero))
     pair = trainer_pair(evidence)
@@ -237,7 +243,13 @@ def _finding(mismatch: Mismatch) -> Finding | None:
         severity=severity,
         claim=f"Inference engine and trainer disagree on the sampled tokens: {series.raw_name} has stayed above "
         f"{excess.limit:g}",
-        unit="probability" if "prob_diff" in series.name else "ratio" if zero else "nats",
+        unit="probability"
+        if "prob_diff" in series.name
+        else "share"
+        if "frac" in series.name
+        else "ratio"
+        if zero
+        else "nats",
         **measured(excess, observed=excess.peak),
         evidence=series_evidence(series, last_mean=excess.last),
         causes=(
@@ -270,4 +282,5 @@ RULE = rule(
     prob_error=PROB_ERROR,
     logp_abs=LOGP_ABS,
     ppl_diff=LOGP_ABS,
+    truncated=TRUNCATED_SHARE,
 )
