@@ -166,3 +166,15 @@ def test_logged_shares_of_groups_may_be_percent() -> None:
     assert groups is not None
     assert groups.right.tolist() == [0.25, 0.5]
     assert groups.mixed.tolist() == [0.25, 0.25]
+
+
+def test_small_percents_are_told_by_the_share_of_the_other_groups() -> None:
+    logged = {
+        "groups/all_right_frac": series_of("groups/all_right_frac", [1.0, 1.0]),
+        "groups/all_wrong_frac": series_of("groups/all_wrong_frac", [0.5, 0.5]),
+        "groups/mixed_frac": series_of("groups/mixed_frac", [98.5, 98.5]),
+    }
+    groups = gather_groups(logged, NONE, pl.DataFrame(schema=TABLES["rewards"]))
+    assert groups is not None
+    assert groups.right.tolist() == [0.01, 0.01]
+    assert np.allclose(groups.mixed, 0.985)

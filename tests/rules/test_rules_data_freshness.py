@@ -240,6 +240,12 @@ def test_a_mismatch_may_have_either_sign_and_must_last() -> None:
     healthy(judged("engine-mismatch", {"mismatch/kl": np.r_[level(0.001, 60), 5.0, level(0.001, 39)]}))
 
 
+def test_a_cap_that_cuts_many_ratios_is_a_mismatch_where_nothing_else_is_logged() -> None:
+    healthy(judged("engine-mismatch", {"is/truncated_frac": level(0.01)}))
+    broken(judged("engine-mismatch", {"is/truncated_frac": level(0.07)}), severity=Severity.MEDIUM)
+    broken(judged("engine-mismatch", {"is/truncated_frac": level(0.15)}), severity=Severity.HIGH)
+
+
 def test_what_grows_with_the_lag_is_no_mismatch() -> None:
     by_lag = pair("old/rollout", p99=0.02 + 0.1 * SAW, mean_abs=0.002 + 0.01 * SAW)
     healthy(judged("engine-mismatch", lagging(SAW), pairs=by_lag))

@@ -346,9 +346,9 @@ def test_healthy_times_and_memory_give_nothing() -> None:
 def test_a_side_that_waits_is_found_and_generation_in_turns_is_not() -> None:
     found = finding(run("idle-rollout", {"time/step": noise(10.0), "time/wait_rollout": jump(2.0, 7.0)}))
     assert found.onset_step == pytest.approx(60, abs=5)
-    assert found.evidence["who_waits"] == "the trainer"
+    assert (found.severity, found.evidence["who_waits"]) == (Severity.MEDIUM, "the trainer")
     other_side = finding(run("idle-rollout", {"idle/rollout": noise(0.7)}))
-    assert other_side.evidence["who_waits"] == "the sampler"
+    assert (other_side.severity, other_side.evidence["who_waits"]) == (Severity.LOW, "the sampler")  # from the start
     assert isinstance(run("idle-rollout", {"time/step": noise(10.0), "time/wait_rollout": noise(2.0)}), Healthy)
     turns = run("idle-rollout", {"time/step": noise(10.0), "time/generation": noise(9.5)})
     assert isinstance(turns, NotJudged)
