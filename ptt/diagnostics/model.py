@@ -506,21 +506,7 @@ class Cost:
     stop_step: int | None = None  # where a watch would have stopped it; None: nowhere
     steps_after_stop: int | None = None
     hours_after_stop: float | None = None
-
-    @property
-    def said(self) -> str:
-        """One sentence."""
-        took = "" if self.hours is None else f" ({_hours(self.hours)})"
-        steps = f"{self.steps:,} step{'' if self.steps == 1 else 's'}"
-        said = f"It went on for {steps}{took} from step {self.onset_step:,} on, where the fault began"
-        if self.steps_after_stop is None or self.stop_step is None:
-            return f"{said}."
-        after = "" if self.hours_after_stop is None else f" ({_hours(self.hours_after_stop)})"
-        return f"{said}; {self.steps_after_stop:,} of them{after} came after it could have been stopped."
-
-
-def _hours(hours: float) -> str:
-    return f"{hours:.3g} hours" if hours >= 2 else f"{60 * hours:.3g} minutes"
+    said: str = ""  # one sentence; where it could have stopped, it follows the one that says so
 
 
 MISCOUNTED: Final = "miscounted"

@@ -13,7 +13,7 @@ from ptt.reports.run.findings_json import findings_json
 
 SHAPE: dict[str, list[str]] = {
     "": [
-        "schema_version", "ptt_version", "run", "verdict", "signature", "findings", "audit",
+        "schema_version", "ptt_version", "run", "verdict", "cost", "signature", "findings", "audit",
         "not_judged", "crashes", "sources",
     ],
     "run": ["name", "framework", "algorithm", "steps", "sequences", "model_tokens"],

@@ -196,6 +196,7 @@ class _Cost(_Part):
     stop_step: Integer | None
     steps_after_stop: Integer | None
     hours_after_stop: Number | None
+    said: str = ""
 
 
 class _Aggregates(_Part):
@@ -402,7 +403,7 @@ def read_findings(path: Path) -> Diagnosis:
         version = convert_document(parsed, _Version).schema_version
         if version != SCHEMA_VERSION:
             raise DocumentError("schema_version", f"is {version}, and this version of ptt reads {SCHEMA_VERSION}")
-        diagnosis = _diagnosis(convert_document(parsed, _Document))
+        diagnosis = _diagnosis(convert_document(_of_a_run(parsed), _Document))
         check_chains(diagnosis.findings)
     except DocumentError as error:
         raise InputError(
@@ -426,6 +427,13 @@ def _parse(path: Path) -> object:
         return parse_json(content)
     except ValueError as error:
         raise InputError(f"{path}: is not JSON ({str(error)[:200]}); write it again with `ptt diagnose`.") from error
+
+
+def _of_a_run(parsed: object) -> object:
+    """Leave out the table of costs of a trace set: the `cost` of a run is another thing."""
+    if isinstance(parsed, dict) and isinstance(parsed.get("cost"), list):
+        return {key: value for key, value in parsed.items() if key != "cost"}
+    return parsed
 
 
 def _diagnosis(document: _Document) -> Diagnosis:

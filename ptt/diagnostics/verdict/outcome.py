@@ -32,7 +32,7 @@ from ptt.diagnostics.model import (
 )
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.verdict.causes import first_failure
-from ptt.diagnostics.wording import pct, sig
+from ptt.diagnostics.wording import counted, pct, sig
 
 MAX_TOLD: Final = 3  # series of a sentence
 MAX_NAME: Final = 60  # characters of a name as logged
@@ -115,16 +115,29 @@ def cost_of(diagnosis: Diagnosis, evidence: Evidence) -> Cost | None:
     replay = diagnosis.stop_replay
     stop = replay.step if replay is not None and replay.step is not None and replay.step < last else None
     stop = stop if stop is not None and stop >= found.onset_step else None
+    steps, hours = last - found.onset_step + 1, _hours_since(evidence, found.onset_step - 1)
+    hours_after_stop = None if stop is None else _hours_since(evidence, stop)
+    if stop is None:
+        said = (
+            f"{counted(steps, 'step(s)')}{_in_brackets(hours)} from step {found.onset_step:,} on, where the fault began"
+        )
+    else:
+        said = f"{last - stop:,} more{_in_brackets(hours_after_stop)}"
     return Cost(
         rule=found.id,
         onset_step=found.onset_step,
         last_step=last,
-        steps=last - found.onset_step + 1,
-        hours=_hours_since(evidence, found.onset_step - 1),
+        steps=steps,
+        hours=hours,
         stop_step=stop,
         steps_after_stop=None if stop is None else last - stop,
-        hours_after_stop=None if stop is None else _hours_since(evidence, stop),
+        hours_after_stop=hours_after_stop,
+        said=f"It went on for {said}.",
     )
+
+
+def _in_brackets(hours: float | None) -> str:
+    return "" if hours is None else f" ({_duration(hours * HOUR)})"
 
 
 def _hours_since(evidence: Evidence, step: int) -> float | None:
@@ -193,8 +206,11 @@ def _shortened(text: str, most: int = MAX_CAUSE) -> str:
 def _cost(seconds: float | None, progress: Progress) -> str:
     if seconds is None or seconds < MINUTE or progress.step is None:
         return ""
-    took = f"{sig(seconds / HOUR)} hours" if seconds >= 2 * HOUR else f"{sig(seconds / MINUTE)} minutes"
-    return f"It took {took}."
+    return f"It took {_duration(seconds)}."
+
+
+def _duration(seconds: float) -> str:
+    return f"{sig(seconds / HOUR)} hours" if seconds >= 2 * HOUR else f"{sig(seconds / MINUTE)} minutes"
 
 
 TOKENS: Final = "sft/token_accuracy"  # follows the loss, and tells of no task

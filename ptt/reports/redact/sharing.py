@@ -66,7 +66,7 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
         "budget first_step last_step step rule since_step warned_step watched", claim=S, guards=Treat.EACH,
     ),
     model.Cost: _columns(
-        "rule onset_step last_step steps hours stop_step steps_after_stop hours_after_stop"
+        "rule onset_step last_step steps hours stop_step steps_after_stop hours_after_stop", said=S,
     ),
     model.Guard: _columns("name value unit", says=S),
     model.Signature: _columns(

@@ -47,7 +47,7 @@ class OutcomeView:
 
 
 def said_beside_headline(diagnosis: Diagnosis) -> str:
-    """Return what a run did, without what its headline begins with, where it could have stopped, and what it cost."""
+    """Return what a run did (less what its headline says), where it could have been stopped, and what it cost."""
     outcome, replayed = diagnosis.outcome, diagnosis.stop_replay
     said = outcome.said if outcome else ""
     if outcome and outcome.did and outcome.did in diagnosis.verdict.headline:
