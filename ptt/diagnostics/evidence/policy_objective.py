@@ -141,4 +141,7 @@ def engine_cap(facts: Facts) -> float:
     corrected = facts.get("vllm_importance_sampling_correction")
     if corrected is False:
         return math.inf
-    return setting(facts, CAP_SETTINGS) or (TRL_CAP if corrected is True else math.inf)
+    cap = setting(facts, CAP_SETTINGS)
+    if cap is not None and cap > 0:
+        return cap
+    return TRL_CAP if corrected is True and cap is None else math.inf  # below 0: off

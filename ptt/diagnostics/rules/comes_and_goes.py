@@ -75,6 +75,7 @@ CAUSES: Final = {
     SYNC: ("a weight update that reaches the engine late, or in part",),
     EPOCH: ("the last batch of an epoch is short, or each epoch begins with other tasks",),
 }
+OF_WEIGHTS: Final = (EVALUATION, RESTART, ENGINE_RESTART, SYNC)  # events after which an engine may hold other weights
 ENGINE: Final = "the engine samples from other weights than the trainer's at these steps"
 Judge = Callable[[Recurrence, Evidence, Limits], Finding | None]
 
@@ -219,10 +220,10 @@ def confirm_of(recurrence: Recurrence) -> tuple[str, ...]:
 
 
 def cause_words(recurrence: Recurrence) -> str:
-    """Return what is behind what the excursions go with, as the end of a claim, where engine and trainer disagree."""
+    """Return what is likely behind what the excursions go with, as the end of a claim on engine and trainer."""
     event = event_of(recurrence)
-    known = event is not None and event.kind in CAUSES and is_engine(recurrence)
-    return f": {CAUSES[event.kind][0]}" if known and event is not None else ""
+    known = event is not None and event.kind in OF_WEIGHTS and is_engine(recurrence)
+    return f"; likely cause: {CAUSES[event.kind][0]}" if known and event is not None else ""
 
 
 def typical(values: FloatArray) -> float:

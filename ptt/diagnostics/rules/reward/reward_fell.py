@@ -38,6 +38,7 @@ BESIDE_STEPS: Final = 20
 MIN_BESIDE: Final = 5
 MOVED_SDS: Final = 8.0  # standard errors of a difference of means: some hundred names are tried
 MOVED_SHARE: Final = 0.3  # of the larger level
+MOVED_AT_ONCE: Final = 0.5  # of that move: what a steady trend makes from one five to the next is a quarter
 MAX_BESIDE: Final = 2
 MIN_FALL_SHARE = 0.3  # of the best level
 HIGH_FALL_SHARE = 0.7  # of it: little of what was learnt is left
@@ -78,6 +79,8 @@ def _moved_with(evidence: Evidence, fall: Finding) -> str:
         noise = float(max(before.std(), after.std())) * np.sqrt(1 / len(before) + 1 / len(after))
         if abs(now - was) < max(MOVED_SDS * noise, MOVED_SHARE * max(abs(was), abs(now)), 1e-9):
             continue
+        if abs(float(after[:MIN_BESIDE].mean() - before[-MIN_BESIDE:].mean())) < MOVED_AT_ONCE * abs(now - was):
+            continue  # a trend, which moves all along
         size = abs(now - was) / max(abs(was), abs(now))
         kind = series.raw_name.rpartition("/")[2]
         moved[kind] = max(moved.get(kind, (0.0, "")), (size, f"{series.raw_name} {sig(was)} → {sig(now)}"))

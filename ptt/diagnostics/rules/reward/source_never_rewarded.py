@@ -36,15 +36,20 @@ MIN_EARNED = 0.1  # of the range of rewards, by the others on average: else the 
 MEDIUM_SHARE = 0.2  # of the recorded samples: a fifth of the batch carries no signal
 EQUAL = 1e-9  # a reward that is no higher than the lowest by more is the lowest
 MIN_EVALUATIONS = 3
+OF_SOURCE: Final = re.compile(
+    r"(?:train/)?([^/]+)/((?:.+/)?(?:reward|score|correct|accuracy)s?(?:/[a-z]+)*/(?:mean|avg))"
+)
+MIN_VALUES: Final = 20  # steps at which it was logged
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge whether one of several data sources never earns anything."""
     sources = evidence.rewards.sources if evidence.rewards is not None else {}
-    if (logged := _logged(evidence)) is not None:
-        return Broken(findings=(logged,))
+    logged = _logged(evidence)
     known = {name: source for name, source in sources.items() if source.samples >= limits["samples"]}
     if len(known) < 2:
+        if logged is not None:
+            return Broken(findings=(logged,))
         return NotJudged(
             reason="no sample names its data source"
             if not sources
@@ -58,15 +63,14 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     silent = [name for name, source in known.items() if source.highest <= low + EQUAL and source.steps >= MIN_STEPS]
     others = [source for name, source in known.items() if name not in silent]
     if not silent or not others or max(other.mean - low for other in others) < limits["earned"] * scale:
-        return Healthy(reason=f"each of {len(known)} data sources earns something, or none does")
+        silent = []
     total = sum(source.samples for source in known.values())
-    return Broken(findings=tuple(_finding(evidence, name, known, total, limits) for name in silent))
-
-
-OF_SOURCE: Final = re.compile(
-    r"(?:train/)?([^/]+)/((?:.+/)?(?:reward|score|correct|accuracy)s?(?:/[a-z]+)*/(?:mean|avg))"
-)
-MIN_VALUES: Final = 20  # steps at which it was logged
+    findings = [_finding(evidence, name, known, total, limits) for name in silent]
+    if logged is not None:
+        findings = [logged, *(one for one in findings if one.slice != logged.slice)]
+    if not findings:
+        return Healthy(reason=f"each of {len(known)} data sources earns something, or none does")
+    return Broken(findings=tuple(findings))
 
 
 def _logged(evidence: Evidence) -> Finding | None:

@@ -40,6 +40,7 @@ MIN_EVALUATIONS = 4  # fewer say nothing of a rise
 MIN_EPISODES = 40  # in each third of the recorded steps: a share of 40 is known to 0.15
 Z_EPISODES = 3.0  # standard errors of a difference of two means of episodes
 DROPPED_STEPS = 0.5  # of the logged steps: dropping now and then selects nothing
+DROPPED_SHARE = 0.05  # of the samples, where that is known: nor does one of some hundred
 MIN_SHORTER = 0.3  # of the length at first
 DROPPED = ("evicted", "lost")  # kinds that leave the mean of the reward; filtered groups leave it by their rewards
 CAUSES = (
@@ -204,8 +205,10 @@ def _of_evaluation(evidence: Evidence, counters: SampleCounters) -> Rise | None:
 def _dropped_at(counters: SampleCounters, reward: Series) -> tuple[str, float] | None:
     """Return how samples are dropped at many steps, and the share of the steps."""
     logged = max(1, len(reward.finite()[0]))
-    for kind, words in (("evicted", "as stale"), ("dropped", "as failed"), ("failed", "as failed")):
-        count = counters.counts.get(kind)
+    for kind, words in (("evicted", "as stale"), ("dropped", "before training"), ("failed", "as failed")):
+        count, part = counters.counts.get(kind), counters.shares.get(kind)
+        if part is not None and len(part.finite()[0]) and float(part.finite()[1].mean()) < DROPPED_SHARE:
+            continue
         share = 0.0 if count is None else float((count.finite()[1] > 0).sum()) / logged
         if share >= DROPPED_STEPS:
             return words, min(1.0, share)
@@ -245,7 +248,8 @@ def _followed(evidence: Evidence, reward: Series, rise: float) -> tuple[str, boo
         third = max(1, len(scores) // 3)
         gain = float(scores[-third:].mean() - scores[:third].mean())
         first, last = int(at[third - 1]), int(at[-third])
-        own = float(values[steps >= last].mean() - values[steps <= first].mean()) if len(steps) else rise
+        early, late = values[steps <= first], values[steps >= last]
+        own = float(late.mean() - early.mean()) if len(early) and len(late) else rise
         return figure.series.raw_name, gain >= MIN_FOLLOW * max(min(own, rise), 0.0)
     return None
 
