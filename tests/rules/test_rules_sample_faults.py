@@ -216,7 +216,7 @@ def test_what_a_result_begins_with_is_not_the_policy_that_went_on(tmp_path: Path
     ("tool", "text", "by", "begins"),
     [
         ("search", "No results found.", 1, 0), ("search", "No results found.", 2, 40),
-        ("search", "No results found.", 4, None), ("bash", "\n", 3, None),
+        ("search", "No results found.", 3, None), ("bash", "\n", 3, None),
         ("python", "Error: UnknownError", 2, 0), ("python", "Error: Execution timed out after 10 seconds", 2, None),
     ],
 )  # fmt: skip
