@@ -60,11 +60,33 @@ def test_a_limit_of_time_that_says_done_is_found_and_one_that_says_so_is_not(tmp
     silent = diagnosed(tmp_path / "a", {"episodes.jsonl": episodes(limit=1200, says="done")})
     (found,) = of(silent, "silent-timeouts")
     assert "1,200 s" in found.claim
-    assert "and say done" in found.claim
+    assert 'and say "done"' in found.claim
     assert not of(
         diagnosed(tmp_path / "b", {"episodes.jsonl": episodes(limit=1200, says="timeout")}), "silent-timeouts"
     )
     assert not of(diagnosed(tmp_path / "c", {"episodes.jsonl": episodes(limit=9e9, says="done")}), "silent-timeouts")
+
+
+@pytest.mark.parametrize(
+    ("took", "says"),
+    [
+        (
+            lambda _step, place: 1200.0 if place < 12 else 10.0 * place,
+            lambda _step, place: "timeout" if 4 <= place < 12 else "done",
+        ),
+        (lambda _step, place: 600 + place % 3 - 1, lambda _step, _place: "done"),  # episodes of a fixed length
+        (lambda step, _place: 600.0 if step > 10 else 300.0, lambda _step, _place: "done"),  # the batch's duration
+    ],
+)
+def test_durations_that_pile_up_by_design_or_say_so_are_no_silent_timeouts(
+    tmp_path: Path, took: Callable[[int, int], float], says: Callable[[int, int], str]
+) -> None:
+    rows = [
+        {"id": f"{step}:{place}", "task_id": str(place), "step": step, "reward": place % 2,
+         "duration_s": took(step, place), "termination_reason": says(step, place)}
+        for step in range(10, STEPS + 1, 10) for place in range(40)
+    ]  # fmt: skip
+    assert not of(diagnosed(tmp_path, {"episodes.jsonl": rows}), "silent-timeouts")
 
 
 def answers(paid: Callable[[int, int], bool]) -> dict[str, list[Row]]:
@@ -83,7 +105,8 @@ def test_right_answers_that_earn_nothing_are_the_scorers_fault_since_they_do(tmp
     broken = diagnosed(tmp_path / "a", answers(lambda step, place: step < 30 or place % 4 == 1))
     (found,) = of(broken, "right-answers-unpaid")
     assert (found.onset_step, found.observed) == (30, 0.5)
-    assert not of(diagnosed(tmp_path / "b", answers(lambda _step, _place: True)), "right-answers-unpaid")
+    for name, paid in {"b": lambda _step, _place: True, "healed": lambda step, _place: step >= 40}.items():
+        assert not of(diagnosed(tmp_path / name, answers(paid)), "right-answers-unpaid")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +114,7 @@ def test_right_answers_that_earn_nothing_are_the_scorers_fault_since_they_do(tmp
     [
         ("it is \\boxed{\\frac{3}{4}}", "\\frac{3}{4}", True), ("#### 1,200", "1200", True), ("\\boxed{7.0}", 7, True),
         ("<answer> Paris </answer>", "paris", True), ("\\boxed{6}", "7", False), ("it is 7", "7", None),
-        ("\\boxed{7}", None, None),
+        ("\\boxed{7}", None, None), ("\\boxed{1,2}", "12", False), ("\\boxed{1,234,567}", 1234567, True),
     ],
 )  # fmt: skip
 def test_a_marked_answer_is_compared_as_it_stands_or_as_a_number(text: str, expected: Any, right: bool | None) -> None:
@@ -120,15 +143,122 @@ def test_samples_of_an_engine_that_got_no_weights_are_found_at_their_steps(tmp_p
     assert (found.onset_step, found.observed) == (40, 0.25)
 
 
+@pytest.mark.parametrize(
+    "version",
+    [
+        lambda step, place: 16 * (step - (place < 4)),  # sixteen updates a step, and a few samples of the step before
+        lambda step, place: step - 9 - place if place < 16 else step,  # a replay buffer
+    ],
+)
+def test_versions_of_each_update_and_replayed_samples_are_no_engine_without_weights(
+    tmp_path: Path, version: Callable[[int, int], int]
+) -> None:
+    rows = [
+        {"rollout_id": step, "index": place, "status": "completed", "reward": 0.5, "response_length": 90,
+         "weight_versions": [str(version(step, place))]}
+        for step in range(39, 46) for place in range(64)
+    ]  # fmt: skip
+    assert not of(diagnosed(tmp_path, {"rollouts.jsonl": rows}), "old-weights-in-batch")
+
+
+def call(tool: str) -> Row:
+    asked = json.dumps({"name": tool, "arguments": {"q": "x"}})
+    return {"role": "assistant", "content": f"<tool_call>\n{asked}\n</tool_call>"}
+
+
+def result(text: str) -> Row:
+    return {"role": "tool", "content": text}
+
+
+FOUND = [call("search"), result("[Document 1] Rome is a city of Italy")]
+DONE = [{"role": "assistant", "content": "it is Rome"}]
+
+
+def talks(messages: Callable[[int, int], list[Row]]) -> dict[str, list[Row]]:
+    """Return 40 episodes at each of six steps; `messages` by step and place."""
+    return {
+        "episodes.jsonl": [
+            {"id": f"{step}:{place}", "task_id": str(place), "step": step, "reward": float(place % 2),
+             "messages": [{"role": "user", "content": "where?"}, *messages(step, place)]}
+            for step in range(10, 61, 10) for place in range(40)
+        ]
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("messages", "told"),
+    [
+        (lambda _step, place: [call("search")] if place < 16 else FOUND + DONE, True),  # lost at the first turn
+        (lambda _step, place: FOUND + ([call("submit")] if place < 16 else DONE), False),  # it ends the episode
+        (lambda _step, place: FOUND * 3 + [call("search")] if place < 16 else FOUND + DONE, False),  # no turn is left
+    ],
+)
+def test_a_call_without_a_result_is_lost_where_its_tool_answers_and_turns_are_left(
+    tmp_path: Path, messages: Callable[[int, int], list[Row]], told: bool
+) -> None:
+    assert bool(of(diagnosed(tmp_path, talks(messages)), "calls-not-made")) is told
+
+
+@pytest.mark.parametrize("begins", ["and so it is 42", "Output: 42\nit is 42", "TOOL: 42\nit is 42"])
+def test_what_a_result_begins_with_is_not_the_policy_that_went_on(tmp_path: Path, begins: str) -> None:
+    said = call("search")["content"]
+    dumps = {
+        f"rollouts/{step}.jsonl": [
+            {"input": f"task {place}", "output": f"{said}\n{begins}", "score": float(place % 2), "step": step}
+            for place in range(40)
+        ]
+        for step in (10, 20, 30)
+    }
+    assert bool(of(diagnosed(tmp_path, dumps), "calls-not-made")) is begins.startswith("and so")
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "by", "begins"),
+    [
+        ("search", "No results found.", 1, 0), ("search", "No results found.", 2, 40),
+        ("search", "No results found.", 3, None), ("bash", "\n", 3, None),
+        ("python", "Error: UnknownError", 2, 0), ("python", "Error: Execution timed out after 10 seconds", 2, None),
+    ],
+)  # fmt: skip
+def test_results_are_useless_where_a_tool_fails_and_not_where_nothing_is_the_answer(
+    tmp_path: Path, tool: str, text: str, by: int, begins: int | None
+) -> None:
+    def messages(step: int, place: int) -> list[Row]:
+        useless = step >= (begins or 0) and place % by == 0
+        return [call(tool), result(text if useless else f"[Document 1] Rome, of {place} and {step}"), *DONE]
+
+    found = of(diagnosed(tmp_path, talks(messages)), "useless-results")
+    assert [finding.onset_step for finding in found] == ([] if begins is None else [max(10, begins)])
+    assert all(finding.claim.startswith("From step 40 on (0% before), 50%") for finding in found if begins)
+    assert all(("before step 40" in finding.next[1]) is bool(begins) for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("share", "told"), [(lambda _step: 1, True), (lambda step: step > 12, True), (lambda step: step / 24, False)]
+)
+def test_junk_is_the_engines_where_it_came_at_once(tmp_path: Path, share: Callable[[int], float], told: bool) -> None:
+    dumps = {
+        f"rollouts/{step}.jsonl": [
+            {"input": f"task {place}", "score": 0.5, "step": step,
+             "output": "!" * 90 if place < 20 * share(step) else " ".join(f"w{place}x{word}" for word in range(30))}
+            for place in range(20)
+        ]
+        for step in range(1, 25)
+    }  # fmt: skip
+    assert bool(of(diagnosed(tmp_path, dumps), "junk-samples")) is told
+
+
 def test_rows_of_one_token_stand_for_episodes_that_never_ran(tmp_path: Path) -> None:
     rows = [
-        {"step": step, "id": f"{step}-{place}", "status": "completed", "reward": 0.0 if place < 12 else 0.5,
+        {"step": step, "id": f"{step}-{place}", "status": "pending", "reward": 0.0 if place < 12 else 0.5,
          "response_length": 1 if step > 30 and place < 12 else 400}
         for step in range(10, 61, 10) for place in range(40)
     ]  # fmt: skip
-    (found,) = of(diagnosed(tmp_path, {"rollouts.jsonl": rows}), "trained-on-failures")
+    (found,) = of(diagnosed(tmp_path / "a", {"rollouts.jsonl": rows}), "trained-on-failures")
     assert (found.onset_step, found.observed) == (40, 0.3)
-    assert "no token was generated" in found.claim
+    assert "no token but the end was generated" in found.claim
+    ended = [row | {"status": "completed"} for row in rows]  # by the policy, at its first token
+    assert not of(diagnosed(tmp_path / "b", {"rollouts.jsonl": ended}), "trained-on-failures")
 
 
 def console(*, hung: int, ends: str = "") -> str:

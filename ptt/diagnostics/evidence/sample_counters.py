@@ -47,6 +47,9 @@ POLICY: Final = re.compile(
 """Words of an end that the policy brought about: a call that cannot be read, a length or a turn limit."""
 STOPS: Final = re.compile(r"time.?d?.?out|error|abort|crash|fail|kill|unavailable|cancel", re.IGNORECASE)
 """Words of a reason to stop that say as much where no error is recorded."""
+ENDED: Final = r"(?i)^(?:stop|eos|completed)"  # an end that the policy brought about, be it at its first token
+SILENT: Final = "no token but the end was generated"
+USUAL_TOKENS: Final = 20  # of the median sample: where answers are a word, one token is one
 NUMBERS: Final = re.compile(r"\d+")
 MAX_CAUSE: Final = 60  # characters of a cause that is told
 EQUAL: Final = 1e-6  # rewards that differ by no more count as equal
@@ -325,7 +328,7 @@ def count_episodes(trajectories: pl.DataFrame) -> Episodes | None:
     sure = placed.filter(pl.col("split") == "train")
     placed = (sure if sure.height else placed).unique("trajectory_id", keep="first", maintain_order=True)
     ended = pl.col("error_type").is_not_null() | pl.col("stop_reason").is_not_null() | pl.col("masked").is_not_null()
-    silent = _is_silent(placed["tokens_out"])
+    silent = _is_silent(placed)
     if not (placed.select(ended.any()).item() or silent.any()):
         return None
     faults = [error for error in placed["error_type"].drop_nulls().unique() if is_fault(error)]
@@ -357,19 +360,16 @@ def count_episodes(trajectories: pl.DataFrame) -> Episodes | None:
     )
 
 
-SILENT: Final = "no token was generated"
-USUAL_TOKENS: Final = 20  # of the median sample: where answers are a word, one token is one
-
-
-def _is_silent(tokens: pl.Series) -> pl.Series:
+def _is_silent(placed: pl.DataFrame) -> pl.Series:
     """Return which samples hold no token or only the one that ends them, where others are answers of some length.
 
-    Such a row stands for an episode that failed before it began.
+    Such a row stands for an episode that failed before it began, unless it says that the policy ended it.
     """
-    median = tokens.median()
+    tokens, median = placed["tokens_out"], placed["tokens_out"].median()
     if not isinstance(median, float) or median < USUAL_TOKENS:
         return pl.repeat(False, len(tokens), dtype=pl.Boolean, eager=True)
-    return (tokens <= 1).fill_null(value=False)
+    ended = placed["stop_reason"].str.contains(ENDED).fill_null(value=False)
+    return (tokens <= 1).fill_null(value=False) & ~ended
 
 
 def _by_step(rows: pl.DataFrame) -> pl.DataFrame:

@@ -12,18 +12,30 @@ import polars as pl
 from ptt.diagnostics.evidence.counts import Counts
 from ptt.diagnostics.evidence.sample_counters import cause_of, is_fault
 from ptt.diagnostics.model import Steps
+from ptt.diagnostics.parsers.io.result_outcomes import _WORD, RUNS, _kind
 from ptt.diagnostics.statistics.change_point import rate_change
 
 JUNK: Final = 0.95  # of runs of four words that stood there before, or of letters: nothing is said
-FAR: Final = 8  # versions from the others of a step: more than any bound on staleness allows
+FAR: Final = 8  # steps' growth of versions behind the others of a step: more than any bound on staleness allows
 TEXT_CALL: Final = "text-call"  # begins the id of a call that stands in a message's text alone
 AT_LIMIT: Final = 0.015  # of the longest duration: how near to it an episode ends that a limit ended
 MIN_PILED: Final = 20
+MIN_PILED_STEPS: Final = 3
 CROWDED: Final = 5.0  # times as many within the last part below the limit as in a part as wide before it
 TIMEOUT_WORDS: Final = r"(?i)time.?d?.?out|timeout|limit|max|truncat|length|cancel|abort"
+CUT_WORDS: Final = TIMEOUT_WORDS + r"|(?:^|[^a-z])(?:turn|step)"
+"""Words of an end that may leave a last call without its result."""
 OF_ONE_SOURCE: Final = 0.9  # of the right answers that are not paid
 MIN_CALLS: Final = 20  # of one tool
 MAX_TOOLS: Final = 20
+LOOKS_UP: Final = frozenset({
+    "search", "retrieve", "retrieval", "retriever", "lookup", "query", "fetch", "browse", "browser", "read", "open",
+    "get", "wiki", "wikipedia", "crawl",
+})  # fmt: skip
+"""Words in the names of tools that are asked for something; of other tools nothing is an answer too."""
+OWN_DOING: Final = r"(?i)time.?d?.?out|memory|kill"
+"""Words of an error that every program gets that runs for too long or takes too much."""
+NEARLY_ALL_EMPTY: Final = 0.9  # of the calls from the first step on; queries that find nothing may be more than half
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +66,11 @@ class SampleFaults:
     unpaid_source: str | None = None  # the data source or environment that nearly all of them are of
     unpaid: Counts | None = None  # answers that are right as they stand and earn the least, of all right ones
     useless: tuple[UselessResults, ...] = ()  # the most frequent first
-    unexecuted: Counts | None = (
-        None  # episodes that end with a call in a text which was never made, of those with calls
-    )
+    unexecuted: Counts | None = None  # episodes that end with a call in a text, never made, of those with calls
     timed: bool = False  # enough durations of episodes are recorded
     piled: PiledUp | None = None
     junk: Counts | None = None  # answers of one or two characters, or one loop, of those measured
-    far_versions: Counts | None = None  # samples of weights far from those of the step's others
+    far_versions: Counts | None = None  # samples of one version far from those of the step's others
 
 
 def gather_faults(trajectories: pl.DataFrame, calls: pl.DataFrame, answers: pl.DataFrame) -> SampleFaults | None:
@@ -69,7 +79,8 @@ def gather_faults(trajectories: pl.DataFrame, calls: pl.DataFrame, answers: pl.D
     placed = placed.unique("trajectory_id", keep="first", maintain_order=True)
     if placed.is_empty():
         return None
-    own = calls.drop("step", strict=False).join(placed.select("trajectory_id", "step"), on="trajectory_id")
+    ends = placed.select("trajectory_id", "step", _may_be_cut().alias("cut"))
+    own = calls.drop("step", strict=False).join(ends, on="trajectory_id")
     source, unpaid = _unpaid(placed)
     return SampleFaults(
         unpaid_source=source,
@@ -90,15 +101,15 @@ def gather_faults(trajectories: pl.DataFrame, calls: pl.DataFrame, answers: pl.D
 def since(counts: Counts, share: float) -> tuple[Steps | None, Counts] | None:
     """Return since when hits make up `share` of the trials, as an interval, and the counts from there on; or None.
 
-    The interval is None where they do from the first recorded step on.
+    The interval is None where they do from the first recorded step on. A share that fell again is none.
     """
     change = rate_change(counts.hits, counts.trials) if len(counts.steps) > 1 else None
     if change is not None:
         after = counts.from_place(change[0])
         before = float(counts.hits[: change[0]].sum() / counts.trials[: change[0]].sum())
-        if after.lower_bound > max(share, 2 * before):
+        if after.lower_bound > max(share, 2 * before) and after.late().share > share:
             return (int(counts.steps[change[0] - 1]) + 1, int(counts.steps[change[0]])), after
-    return (None, counts) if counts.lower_bound > share else None
+    return (None, counts) if min(counts.lower_bound, counts.late().lower_bound) > share else None
 
 
 def _counts(name: str, rows: pl.DataFrame, hit: pl.Expr) -> Counts | None:
@@ -140,32 +151,46 @@ def _useless(calls: pl.DataFrame) -> tuple[UselessResults, ...]:
     for tool in tools["name"].head(MAX_TOOLS).to_list():
         rows = answered.filter(pl.col("name") == tool)
         failing = rows.filter(pl.col("told_failed").fill_null(value=False) | ~pl.col("ok").fill_null(value=True))
+        if _kind(tool) == RUNS:
+            failing = failing.filter(~pl.col("error_text").str.contains(OWN_DOING).fill_null(value=False))
         texts = failing.group_by("result_hash").agg(pl.len(), pl.col("error_text").first())
         for digest, _, text in texts.sort("len", "result_hash", descending=[True, False]).head(1).iter_rows():
             if text and is_fault(text):
                 counts = _counts(f"calls of {tool} with one error", rows, pl.col("result_hash") == digest)
                 found += [UselessResults(tool=tool, empty=False, text=cause_of(text), counts=counts)] if counts else []
-        listed = pl.col("result_empty").fill_null(value=False) & ((pl.col("result_len") > 0) | _looks_up(tool))
-        counts = _counts(f"calls of {tool} that get nothing", rows, listed)
+        if not _looks_up(tool):
+            continue
+        counts = _counts(f"calls of {tool} that get nothing", rows, pl.col("result_empty").fill_null(value=False))
         found += [UselessResults(tool=tool, empty=True, text="", counts=counts)] if counts else []
     return tuple(sorted(found, key=lambda one: -float(one.counts.hits.sum())))
 
 
-LOOKS_UP: Final = ("search", "retriev", "lookup", "query", "fetch", "browse", "read", "open", "get", "wiki", "crawl")
-
-
 def _looks_up(tool: str) -> bool:
     """Return whether a tool is asked for something, so that nothing is no answer: many commands print nothing."""
-    return any(word in tool.lower() for word in LOOKS_UP)
+    return not LOOKS_UP.isdisjoint(word.lower() for word in _WORD.findall(tool))
+
+
+def _may_be_cut() -> pl.Expr:
+    """Return whether a limit may have ended an episode behind its last call."""
+    said = pl.col("stop_reason").str.contains(CUT_WORDS)
+    return pl.any_horizontal(
+        one.fill_null(value=False) for one in (pl.col("truncated"), said, pl.col("n_turns") == pl.col("n_turns").max())
+    )
 
 
 def _unexecuted(calls: pl.DataFrame) -> Counts | None:
-    """Count episodes whose last call stands in a text without a result, where other calls were understood."""
+    """Count episodes whose last call stands in a text without a result, where others of its tool were made.
+
+    A tool that ends the episode answers none; and a limit of turns or time may end one behind a call.
+    """
     if calls.is_empty():
         return None
     written = pl.col("call_id").str.starts_with(TEXT_CALL).fill_null(value=False)
+    made = calls.filter(pl.col("result_len").is_not_null() | ~written)["name"].drop_nulls().unique().to_list()
     lost = written & pl.col("result_len").is_null() & pl.col("ok").is_null()  # not one that cannot be read
-    if not calls.select((~lost).any()).item():  # of calls without any result nothing tells who was to answer
+    if calls.select((~lost).any()).item():
+        lost &= pl.col("name").is_in(made) & ~pl.col("cut")
+    else:  # of calls without any result nothing tells who was to answer
         lost = pl.col("ok_source") == "went_on"
         if not calls.select(lost.any()).item():
             return None
@@ -178,27 +203,32 @@ def _unexecuted(calls: pl.DataFrame) -> Counts | None:
 
 
 def _piled(placed: pl.DataFrame) -> PiledUp | None:
-    """Return the episodes that end where durations pile up, at their longest."""
+    """Return the episodes that end where durations pile up, at their longest, and do not say why.
+
+    A duration that all samples of a step share is the batch's.
+    """
     timed = placed.filter(pl.col("duration_s").is_finite() & (pl.col("duration_s") > 0))
+    timed = timed.filter((pl.col("duration_s").n_unique() > 1).over("step") | (pl.len().over("step") == 1))
     if timed.height < 2 * MIN_PILED:
         return None
     seconds = timed["duration_s"].to_numpy()
     longest = float(np.quantile(seconds, 1 - 1 / len(seconds)))
     width = AT_LIMIT * longest
-    at = (seconds > longest - width) & (seconds <= longest + width)
+    near = (seconds > longest - width) & (seconds <= longest + width)
     before = ((seconds > longest - 3 * width) & (seconds <= longest - width)).sum() / 2
-    if at.sum() < MIN_PILED or at.sum() < CROWDED * max(before, 1.0):
+    if near.sum() < CROWDED * max(before, 1.0):
         return None
-    rows = timed.with_columns(at=pl.Series(at))
-    piled = rows.filter(pl.col("at") & ~pl.col("stop_reason").str.contains(TIMEOUT_WORDS).fill_null(value=False)
-                        & ~pl.col("truncated").fill_null(value=False) & pl.col("error_type").is_null())  # fmt: skip
+    said = pl.col("stop_reason").str.contains(TIMEOUT_WORDS).fill_null(value=False)
+    marked = said | pl.col("truncated").fill_null(value=False) | pl.col("error_type").is_not_null()
+    rows = timed.with_columns(near=pl.Series(near)).with_columns(at=pl.col("near") & ~marked)
+    piled, others = rows.filter("at"), rows.filter(~pl.col("near"))
     counts = _counts("episodes that end at one duration", rows, pl.col("at"))
-    if piled.height < MIN_PILED or counts is None:
+    if counts is None or min(piled.height, others.height) < MIN_PILED or piled["step"].n_unique() < MIN_PILED_STEPS:
         return None
-    reward, other = (part["reward"].fill_nan(None).mean() for part in (piled, rows.filter(~pl.col("at"))))
+    reward, other = (part["reward"].fill_nan(None).mean() for part in (piled, others))
     ends = piled["stop_reason"].drop_nulls().value_counts(sort=True)
     return PiledUp(
-        seconds=float(np.median(seconds[at])),
+        seconds=float(np.median(piled["duration_s"].to_numpy())),
         counts=counts,
         reward=_number(reward),
         reward_of_others=_number(other),
@@ -211,15 +241,29 @@ def _number(found: object) -> float:
 
 
 def _far_versions(placed: pl.DataFrame) -> Counts | None:
-    """Count samples of a version far behind the commonest of their step."""
+    """Count samples of a version far behind the usual one of their step, where all such samples of it share one.
+
+    Those of a stuck engine do; a replay buffer and episodes that span many steps give several. Versions may grow by
+    more than one a step.
+    """
     known = placed.filter(pl.col("policy_version").is_not_null())
-    usual = pl.col("policy_version").median().over("step")
-    return _counts("samples of old weights", known, usual - pl.col("policy_version") > FAR)
+    usual = known.group_by("step").agg(usual=pl.col("policy_version").median()).sort("step")
+    growth = usual.select((pl.col("usual").diff() / pl.col("step").diff()).median()).item()
+    far = pl.col("usual") - pl.col("policy_version") > FAR * max(1.0, growth or 0.0)
+    known = known.join(usual, on="step").with_columns(far=far)
+    one = pl.col("policy_version").filter("far").n_unique().over("step") == 1
+    return _counts("samples of old weights", known, pl.col("far") & one)
 
 
 def worst_useless(found: Sequence[UselessResults], share: float) -> tuple[UselessResults, Steps | None, Counts] | None:
-    """Return the tool that gives the most useless results, where they make up `share` of its calls."""
+    """Return the tool that gives the most useless results, where they make up `share` of its calls.
+
+    Empty ones count where they began, or where nearly all are: to find nothing is an answer too.
+    """
     for one in found:
-        if (told := since(one.counts, share)) is not None and told[1].hits.sum() >= MIN_CALLS:
+        told = since(one.counts, share)
+        if told is None or told[1].hits.sum() < MIN_CALLS:
+            continue
+        if not one.empty or told[0] is not None or told[1].share >= NEARLY_ALL_EMPTY:
             return one, *told
     return None

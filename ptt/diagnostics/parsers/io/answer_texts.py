@@ -81,6 +81,7 @@ UNIFORM_KINDS: Final = 2
 BOXED: Final = "\\boxed{"
 FINAL: Final = re.compile(r"####\s*([^\n]{1,200})|<answer>(.{1,400}?)</answer>", re.DOTALL)
 SPACING: Final = re.compile(r"\\[,;!: ]|\\(?:left|right|text|mathrm|dfrac|tfrac)(?![a-z])|[\s$]")
+THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")  # other commas stand between numbers
 MAX_EXPECTED: Final = 200  # characters; a longer expected text is no answer that can be compared
 
 
@@ -113,7 +114,7 @@ def is_right(text: str, expected: Any) -> bool | None:
 def _plain_answer(text: str) -> str | float:
     plain = SPACING.sub("", text).strip().rstrip(".").lower()
     try:
-        return float(plain.replace(",", ""))
+        return float(THOUSANDS.sub("", plain))
     except ValueError:
         return plain
 

@@ -87,7 +87,9 @@ FLUSH_ROWS: Final = 20_000  # messages and calls kept as Python objects before t
 FLUSH_CHARS: Final = 8_000_000  # characters of conversations, the same
 WORD: Final = re.compile(r"[a-z]+")
 WENT_ON: Final = "went_on"  # ok_source of a call without a result, behind which its author wrote on
-BEHIND_CALL: Final = re.compile(r"</tool_call>\s*(?=[^\s<\[])(?!(?:tool|user|observation|ipython)\b)")
+BEHIND_CALL: Final = re.compile(
+    r"</tool_call>\s*(?=[^\s<\[])(?!(?i:tool|user|observation|ipython|results?|output|response|returned)\b)"
+)
 """A text that goes on behind its call; what a result begins with is none."""
 NO_OBJECTS: Final = "message(s) or step(s) skipped: not an object."
 EVALUATION: Final = frozenset({"val", "valid", "validation", "eval", "evals", "evaluation", "test"})

@@ -1,7 +1,7 @@
 """This run shows samples that are junk from the beginning of their record on.
 
-What: half or more of the recorded answers are one character or one loop of words over and over, and were so at the
-first recorded step already, or came to be so from one step to the next.
+What: half or more of the recorded answers are one or two characters or one loop of words over and over, and were so at
+the first recorded steps already, or came to be so from one step to the next.
 Why it matters: no policy that was worth training says that: the engine that samples is broken, by its precision, its
 weights, its template or its kernels. All groups fail alike, and nothing is learnt.
 What it is not: a policy that comes to repeat itself while it trains (repetition-rise).
@@ -31,13 +31,13 @@ UNRECORDED = NotJudged(
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of answers that say nothing."""
     counts = None if evidence.faults is None else evidence.faults.junk
-    return judge_faulty(counts, limits, unrecorded=UNRECORDED, words=_told)
+    return judge_faulty(counts, limits, unrecorded=UNRECORDED, words=_told, sudden=True)
 
 
 def _told(part: Counts, when: str) -> Told:
     return Told(
-        claim=f"{pct(part.share)} of recorded answers are one character or one loop over and over {when}: the engine "
-        "that samples is broken, not the policy or its reward",
+        claim=f"{when}, {pct(part.share)} of recorded answers are one or two characters or one loop over and over: the "
+        "engine that samples is broken, not the policy or its reward",
         causes=(
             "the engine computes in a precision that overflows for this model (float16)",
             "it holds other weights than the trainer, or a part of them: a merge, a cast, a shard",

@@ -1,10 +1,11 @@
 """This run shows tool calls that the policy writes and that are never made.
 
-What: a tenth or more of the episodes with calls end in one that stands in the text alone, without a result, while the
-calls of other episodes were understood. High from 30% on.
+What: a tenth or more of the episodes with calls end in one that stands in the text alone, without a result, while other
+calls of its tool were made. High from 30% on.
 Why it matters: the policy does as it learnt; the parser of calls loses what it wrote, and the episode ends with
 nothing. Its reward falls, and the policy is trained away from calling.
-What it is not: calls that cannot be read at all (malformed-calls), or a policy that stops calling (tool-use-vanished).
+What it is not: calls that cannot be read at all (malformed-calls), a policy that stops calling (tool-use-vanished), a
+tool that ends the episode, or an episode that a limit of turns or time ended.
 What to do: feed one such text to the parser of calls. Look at what changed at that step: renderer, template, version.
 Source: PrimeIntellect-ai/verifiers#1463: calls whose arguments were of another type were erased. The shares are our
 own.
@@ -37,8 +38,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 def _told(part: Counts, when: str) -> Told:
     return Told(
-        claim=f"{pct(part.share)} of episodes with tool calls end in a call that stands in the text and was never made "
-        f"{when}: the parser of calls loses it",
+        claim=f"{when}, {pct(part.share)} of episodes with tool calls end in a call that stands in the text and was "
+        "never made: the parser of calls loses it",
         causes=(
             "the parser or renderer drops a call that it finds invalid, instead of answering with an error",
             "a chat template, a tool parser or a version that changed at a restart",

@@ -43,15 +43,11 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _told(piled: PiledUp, part: Counts, when: str) -> Told:
-    said = f", and say {piled.ends}" if piled.ends else ""
-    reward = (
-        ""
-        if math.isnan(piled.reward)
-        else f"; their reward is {sig(piled.reward)}, {sig(piled.reward_of_others)} of the others"
-    )
+    said = f', and say "{piled.ends}"' if piled.ends else ""
+    reward = f"; their mean reward is {sig(piled.reward)}, against {sig(piled.reward_of_others)} for the others"
     return Told(
-        claim=f"{pct(part.share)} of episodes end after the same {sig(piled.seconds)} s {when}{said}: a limit of time "
-        f"that counts as an end{reward}",
+        claim=f"{when}, {pct(part.share)} of episodes end after the same {sig(piled.seconds)} s{said}: a limit of time "
+        f"that counts as an end{'' if math.isnan(piled.reward + piled.reward_of_others) else reward}",
         causes=(
             "the limit of an episode's time ends it, and its exit code or reason is lost on the way",
             "tasks or policies that take longer now, under a limit that stayed",

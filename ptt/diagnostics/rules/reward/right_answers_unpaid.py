@@ -34,15 +34,14 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     counts, source = (
         (None, None) if evidence.faults is None else (evidence.faults.unpaid, evidence.faults.unpaid_source)
     )
-    words = lambda part, when: _told(part, when, source)  # noqa: E731
-    return judge_faulty(counts, limits, unrecorded=UNRECORDED, words=words)
+    return judge_faulty(counts, limits, unrecorded=UNRECORDED, words=lambda part, when: _told(part, when, source))
 
 
 def _told(part: Counts, when: str, source: str | None) -> Told:
     of = f" ({source})" if source else ""
     return Told(
-        claim=f"{pct(part.share)} of answers that equal the expected one{of} earn the least {when}: the scorer fails, "
-        "and its failures count as wrong answers",
+        claim=f"{when}, {pct(part.share)} of answers that equal the expected one{of} earn the least: the scorer fails, "
+        "or asks for a form that these lack",
         causes=(
             "the scorer raises or times out, and the exception is scored 0",
             "it cannot read answers of this form",
