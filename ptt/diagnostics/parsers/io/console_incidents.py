@@ -276,8 +276,9 @@ class Silence:
         said, times = self._most_frequent()
         until = next((at for line in reversed(self._lines) if (at := self._clock.read(line)) is not None), None)
         if said and until is not None and self._rows:
-            facts |= {"silent_seconds": until - self._rows[-1], "silent_lines": self._count}
-            facts |= {"silent_says": said, "silent_said": times} | ({} if step is None else {"silent_after_step": step})
+            told: Facts = {"silent_says": said, "silent_said": times, "silent_lines": self._count}
+            facts |= told | {"silent_seconds": until - self._rows[-1]}
+            facts |= {} if step is None else {"silent_after_step": step}
         return facts | ({} if step is None or not facts else {"rows_until_step": step})
 
     def _without_rows(self) -> Facts:
