@@ -271,8 +271,9 @@ class Source:
 
 STATE: Final = frozenset(
     {"global_step", "logging_steps", "max_steps", "save_steps", "status", "train_batch_size", "train_runtime",
-     "exit_reason", "row_unit", "rows_placed_by", "kind_of_training", "rows_until", "rows_until_step", "lines_until",
-     "long_step_seconds",     "silent_seconds", "silent_lines", "silent_says", "silent_said"}
+     "exit_reason", "row_unit", "rows_placed_by", "kind_of_training", "rows_until", "rows_until_step",
+     "long_step_seconds", "silent_seconds", "silent_after_step", "silent_lines", "silent_says", "silent_said",
+     "lines_from", "lines_until", "lines_said_from", "lines_count", "lines_say", "lines_said"}
 )  # fmt: skip
 """What a trainer's saved state or its log holds by itself: of its settings hardly any."""
 

@@ -74,7 +74,7 @@ RESUMED: Final = re.compile(
     r"|\bload(?:ed|ing) (?:a )?checkpoint\b.{0,160}\bat (?:iteration|step) [1-9]"
 )
 ENGINES: Final = re.compile(
-    r"(?i)(?=.*\b(?:engine|server|replica|router|inference worker)s?\b)"
+    r"(?i)\A(?=.*\b(?:engine|server|replica|router|inference worker)s?\b)"
     r"(?=.*\b(?:restart(?:ed|ing)?|respawn\w*|replac(?:ed|ing)|recover(?:ed|ing)|re-?register\w*|health check"
     r"|unhealthy)\b)"
 )

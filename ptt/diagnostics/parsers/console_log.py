@@ -518,11 +518,12 @@ class ConsoleReader:
     def close(self) -> Iterator[Piece]:
         """Yield what had to wait for the end of the file."""
         ended = self.endings.close(self.place)
+        for step, name, count in self.samples.headed():
+            self.columns_at.setdefault(name, set()).add(step)
+            self.columns.add(step, name, float(count), None, self.context.number)
         for name in sorted(self.samples.waited):  # 0 where it did not wait, as a series that is held against others
             for step in sorted(self.counted_steps - self.columns_at.get(name, set())):
                 self.columns.add(step, name, 0.0, None, self.context.number)
-        for step, name, count in self.samples.headed():
-            self.columns.add(step, name, float(count), None, self.context.number)
         self.counted += self.other_units.frames()
         self._recurring()
         yield from self.flush()

@@ -22,10 +22,15 @@ UNIT: Final = (
 )
 """What a line must speak of to count: a failed import or a dropped packet is no sample."""
 WAITING: Final = "waiting"
+TIMEOUT: Final = (
+    r"\btim(?:ed|ing)[ -]?out\b|\btimeouts\b|Timeout(?:Error|Exception|Expired)|(?:\b|(?-i:(?<=[a-z])(?=T)))timeout\b"
+    r"(?!\s?(?:[=:(]|of|is|set)\s?\w*\s?\d(?!.*(?:exceed|expire|reach|wait)))"
+)
+"""Something timed out; a timeout with its number of seconds is a setting, unless it was exceeded or waited for."""
 KINDS: Final = {
     "evicted": r"\bevict\w{0,4}\b|\b(?:too |as )?stale\b",
     "dropped": r"\b(?:dropp(?:ed|ing)|discard(?:ed|ing)|throw(?:n|ing) away|skipp(?:ed|ing))\b",
-    "timed_out": r"\btim(?:ed?|ing)[ -]?out\b|Timeout",
+    "timed_out": TIMEOUT,
     "retried": r"\bretr(?:y|ying|ied|ies)\b|\bre-?(?:dispatch|schedul|queu|submit)\w{0,4}\b",
     WAITING: r"\bno progress\b|\b(?:still )?waiting (?:for|on)\b|\bstuck\b",
     "failed": r"\bfail(?:ed|ures?|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b",
@@ -36,7 +41,7 @@ MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp
                 b"vict", b"bort", b"rash", b"redisp", b"resch", b"re-", b"progress", b"aiting", b"tuck", b"requeu",
                 b"resub")  # fmt: skip
 OF_SAMPLES: Final = re.compile(rf"(?<![A-Za-z]){UNIT}(?![a-z])|{UNIT}(?=[A-Z])", re.IGNORECASE)
-QUEUES: Final = re.compile(r"(?=.*\bno progress\b)(?=.*\b(?:queue|collected|workers?)\b)", re.IGNORECASE)
+QUEUES: Final = re.compile(r"\A(?=.*\bno progress\b)(?=.*\b(?:queue|collected|workers?)\b)", re.IGNORECASE)
 HEADED: Final = re.compile(
     r"(?:\S{1,80} )?(?:\[\w{1,40}\] ){0,3}(?:training |train |global )?step ?#?(\d{1,9})[:,]", re.IGNORECASE
 )
@@ -45,8 +50,13 @@ NONE: Final = re.compile(
     r"\b(?:no|without|0|zero) (?:\w+ )?(?:fail|error|timeout|dropp|retr)|\b(?:fail|error|drop)\w{0,5}\s?[:=]\s?0\b",
     re.IGNORECASE,
 )
+NO_SAMPLES: Final = (
+    r"(?!(?:s|m|h|ms|secs?|seconds?|mins?|minutes?|hours?|errors?|attempts?|retr\w*|tries|times|for|in|of|to|from|by|on|"
+    r"at|with)\s)"
+)
+"""A number before these words is no count of samples."""
 NUMBERED: Final = re.compile(
-    rf"(?<![\w.#-])(\d{{1,6}})(?:\s?(?:/|of|out of)\s?\d{{1,6}})?\s(?:\w{{1,20}}\s){{0,2}}{UNIT}(?![a-z])",
+    rf"(?<![\w.#-])(\d{{1,6}})(?:\s?(?:/|of|out of)\s?\d{{1,6}})?\s(?:{NO_SAMPLES}\w{{1,20}}\s){{0,2}}{UNIT}(?![a-z])",
     re.IGNORECASE,
 )
 ALIKE: Final = bytes.maketrans(
@@ -65,7 +75,8 @@ LOGGER: Final = re.compile(
 )
 """A time without a date, groups in brackets, a level, a place in the code."""
 
-STAMP: Final = re.compile(r"(?:(\d{4})[-/](\d\d)[-/](\d\d)[ T_-])?(\d\d):(\d\d):(\d\d)(?!\d)")
+STAMP: Final = re.compile(r"(?<![<\d])(?:(\d{4})[-/](\d\d)[-/](\d\d)[ T_-])?(\d\d):(\d\d):(\d\d)(?![\d<])")
+"""A date, if there is one, and a time of day; a bar's elapsed and remaining times, `10:02:03<00:40:00`, are none."""
 STAMPED: Final = 160  # letters at the beginning of a line in which its time stands
 DAY: Final = 86400.0
 BACK: Final = 0.5 * DAY  # a clock without a date that falls by more passed midnight
@@ -73,11 +84,19 @@ ROW_GAP: Final = 1.0  # seconds: rows printed closer together are of one step
 MIN_ROWS: Final = 5  # with a time: from fewer no usual distance is known
 LONG_STEP: Final = 98.0  # percentile of the times between rows: one of a hundred is a restart or an evaluation
 KEPT_LINES: Final = 400  # after the last row, of which the most frequent is told
+LAST_SAID: Final = 3  # of a repeated line: they must follow the last row
 WAITS: Final = re.compile(
-    r"wait|retr(?:y|ie)|tim(?:ed?|ing)[ -]?out|error|drop|fail|stuck|hang|hung|unreachable|refused|pending|not ready|"
-    r"no response|unavailable|idle|unhealthy|blocked|exhausted",
+    rf"\bwait(?:s|ing)?\b|\bretr(?:y|ie)|{TIMEOUT}|\berror|(?-i:[a-z](?:Error|Exception))\b|\bdropp|\bfail|\bstuck\b|"
+    r"\b(?:hang(?:s|ing)?|hung|unreachable|refused|pending|not ready|no response|unavailable|idle|unhealthy|blocked|"
+    r"exhausted)\b",
     re.IGNORECASE,
 )
+BUSY: Final = re.compile(
+    r"throughput|\breqs?\b|\b(?:waiting|pending|errors?|failed|dropped)\s?[:=]\s?0\b|"
+    r"\bwaiting for (?:(?:new|incoming|more) )?(?:requests|connections|jobs)\b(?! to\b)",
+    re.IGNORECASE,
+)
+"""An engine's statistics, a count of none, a server without work: nothing waits for what does not come."""
 DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -124,7 +143,9 @@ class SampleLines:
         kind, shape, numbered = words
         text = _spoken(line) if numbered else ""
         if headed := HEADED.match(text):
-            self._headed[int(headed[1]), f"{NAME}{kind}/{shape}"] += 1
+            told, name = NUMBERED.search(text, headed.end()), f"{NAME}{kind}/{shape}"
+            self._headed[int(headed[1]), name] += int(told[1]) if told else 1
+            self.waited |= {name} if kind == WAITING else set()
             return
         told = NUMBERED.search(text)
         counts = self._ones if told is None else self._sums
@@ -168,18 +189,30 @@ class SampleLines:
         return shape
 
 
-class Clock:
-    """Reads the times at the beginning of lines, in seconds; without a date, from the first midnight on."""
+def _waits(line: bytes) -> str:
+    """Return what a line of waiting or failing says, its numbers left out; nothing for any other line."""
+    text = _spoken(line)
+    waits = WAITS.search(text) and "%|" not in text and not (BUSY.search(text) or NONE.search(text))
+    return DIGITS.sub("N", safe_line(text)) if waits else ""
 
-    def __init__(self) -> None:
-        self.dated = False
+
+class Clock:
+    """Reads the times at the beginning of lines, in seconds; without a date, from the first midnight on.
+
+    `dated`: whether they name dates; where None, the first time that is read decides. Times of the other kind are
+    passed over: no distance between both is known.
+    """
+
+    def __init__(self, *, dated: bool | None = None) -> None:
+        self.dated = dated
         self._last, self._days = 0.0, 0.0
 
     def read(self, line: bytes) -> float | None:
         """Return the time of a line, or None where it names none."""
         if b":" not in line[:STAMPED]:
             return None
-        match = STAMP.search(line[:STAMPED].decode("utf-8", "replace"))
+        stamps = STAMP.finditer(line[:STAMPED].decode("utf-8", "replace"))
+        match = next((one for one in stamps if self.dated in (None, one[1] is not None)), None)
         if match is None:
             return None
         year, month, day, *time = match.groups()
@@ -187,24 +220,27 @@ class Clock:
         if max(minute, second) > 59 or hour > 23:
             return None
         if year is None:
+            self.dated = False
             at = 3600.0 * hour + 60.0 * minute + second
             self._days += DAY * (at + self._days < self._last - BACK)
             self._last = max(self._last, at + self._days)
             return at + self._days
         try:
-            self.dated = True
-            return datetime(int(year), int(month), int(day), hour, minute, second, tzinfo=UTC).timestamp()
+            at = datetime(int(year), int(month), int(day), hour, minute, second, tzinfo=UTC).timestamp()
         except ValueError:
             return None
+        self.dated = True
+        return at
 
 
 class Silence:
     """What a console says after its last row, and for how long."""
 
     def __init__(self) -> None:
-        self._clock = Clock()
+        self._clock, self._calendar = Clock(), Clock(dated=True)
         self._rows: list[float] = []
-        self._first: bytes | None = None
+        self._begun = False  # a row was seen
+        self._from: float | None = None  # first date and time of a console without rows
         self._lines: deque[bytes] = deque(maxlen=KEPT_LINES)
         self._count = 0
 
@@ -213,44 +249,56 @@ class Silence:
         at = self._clock.read(line)
         if at is not None and (not self._rows or at - self._rows[-1] >= ROW_GAP):
             self._rows.append(at)
+        self._begun = True
         self._lines.clear()
-        self._count, self._first = 0, None
+        self._count = 0
 
     def line(self, line: bytes) -> None:
         """Take any other line."""
         self._count += 1
-        self._first = self._first or line
         self._lines.append(line)
+        if self._from is None and not self._begun:
+            self._from = self._calendar.read(line)
 
     def facts(self, step: int | None) -> Facts:
         """Return the time between rows, and what came after the last one: how long, how many lines, which most often.
 
-        `step`: of the last row; `rows_until` and `lines_until` are seconds of the epoch, where the lines name dates.
+        `step`: of the last row; `rows_until`, of a console whose lines name dates, is in seconds of the epoch. A
+        console without rows tells by names of its own, so that what it says is not taken for another's.
         """
-        facts = self._told()
-        return facts | ({} if step is None or not facts else {"rows_until_step": step})
-
-    def _told(self) -> Facts:
+        if not self._begun:
+            return self._without_rows()
         facts: Facts = {}
         if len(self._rows) >= MIN_ROWS:
-            gaps = np.diff(self._rows)
-            facts["long_step_seconds"] = float(np.percentile(gaps, LONG_STEP))
+            facts["long_step_seconds"] = float(np.percentile(np.diff(self._rows), LONG_STEP))
         if self._rows and self._clock.dated:
             facts["rows_until"] = self._rows[-1]
         said, times = self._most_frequent()
-        if not said:
-            return facts
         until = next((at for line in reversed(self._lines) if (at := self._clock.read(line)) is not None), None)
-        if until is not None and self._rows:
-            facts["silent_seconds"] = until - self._rows[-1]
-        if until is not None and self._clock.dated:
-            facts["lines_until"] = until
-        return facts | {"silent_lines": self._count, "silent_says": said, "silent_said": times}
+        if said and until is not None and self._rows:
+            told: Facts = {"silent_says": said, "silent_said": times, "silent_lines": self._count}
+            facts |= told | {"silent_seconds": until - self._rows[-1]}
+            facts |= {} if step is None else {"silent_after_step": step}
+        return facts | ({} if step is None or not facts else {"rows_until_step": step})
+
+    def _without_rows(self) -> Facts:
+        """Return, in seconds of the epoch, when the console begins and when its most frequent line came last.
+
+        `lines_said_from`: of the last LAST_SAID such lines, when the first came.
+        """
+        said, times = self._most_frequent()
+        repeated = (
+            at for line in self._lines if _waits(line) == said and (at := self._calendar.read(line)) is not None
+        )
+        last = sorted(repeated)[-LAST_SAID:] if said else []
+        if self._from is None or len(last) < LAST_SAID:
+            return {}
+        return {"lines_from": self._from, "lines_until": last[-1], "lines_said_from": last[0],
+                "lines_count": self._count, "lines_say": said, "lines_said": times}  # fmt: skip
 
     def _most_frequent(self) -> tuple[str, int]:
         """Return the line of waiting or failing that comes most often, its numbers left out, and how often."""
-        texts = map(_spoken, self._lines)
-        tally = Tally(DIGITS.sub("N", safe_line(text)) for text in texts if WAITS.search(text) and "%|" not in text)
+        tally = Tally(said for line in self._lines if (said := _waits(line)))
         if not tally:
             return "", 0
         said, times = max(tally.items(), key=lambda entry: entry[1])

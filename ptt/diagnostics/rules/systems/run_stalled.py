@@ -1,7 +1,7 @@
 """This run shows a loop that completes no further step, while its console goes on.
 
 What: after the last step the console speaks of waiting, failing or trying again for ten minutes or more, and for five
-times as long as all but a hundredth of the steps took; nothing says that training had completed. High from an hour on.
+times the 98th percentile of the time from row to row; nothing says that training had completed. High from an hour on.
 Why it matters: the curves end well, so that the run looks finished or stopped by hand; it waits for something that does
 not come, and holds its machines.
 What it is not: an evaluation or an upload after the last step, which speak of no failure; an exception (run-cut-short).
@@ -13,6 +13,7 @@ own.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -28,37 +29,53 @@ from ptt.diagnostics.wording import counted, sig
 FACTOR = 5.0  # times the 98th percentile of the time from row to row
 MIN_SECONDS = 600.0  # less is a slow start of an evaluation
 HIGH_SECONDS = 3600.0
+USUAL: Final = 98.0  # percentile of the time of a step
 MIN_SAID: Final = 3  # times the same line of waiting or failing
 PART_FACTOR: Final = 3.0  # times its median: a part of the step that had slowed before
 HOUR: Final = 3600.0
 ENABLE = "keep the trainer's console with times of its lines"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Silence:
+    """What a console goes on to say after a last row."""
+
+    seconds: float  # from that row, or from the console's own first line behind it
+    lines: int
+    says: str  # most often
+    said: int  # times
+    after: int | None  # step of that row
+
+
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how long the console went on after the last row."""
     context, run = evidence.run.context, evidence.run
-    silent, said = _seconds(context), context.get("silent_said")
-    if not isinstance(context.get("rows_until"), float) and silent is None:
+    silences = _silences(context)
+    if not silences and not {"rows_until", "long_step_seconds"} & context.keys():
         return NotJudged(
             reason="no console with times of its lines was read", missing=("events",), enable=ENABLE, absent=True
         )
     end = end_of(evidence, done_share=DONE_SHARE)
     if end.ending is Ending.COMPLETED:
         return Healthy(reason=end.known_by or "the run completed")
-    at = context.get("rows_until_step")
-    if isinstance(at, int) and progress_of(run).went_on(at):
-        return Healthy(reason=f"other files hold rows after step {at}")
+    progress = progress_of(run)
+    ended = [one for one in silences if not progress.went_on(one.after)]
+    if silences and not ended:
+        return Healthy(reason=f"other files hold rows after step {silences[0].after}")
     usual = context.get("long_step_seconds") or _usual(evidence)
-    if silent is None or not isinstance(said, int) or said < MIN_SAID or not isinstance(usual, float | int):
-        return Healthy(reason="the console speaks of no waiting after its last step")
+    longest = max((one for one in ended if one.said >= MIN_SAID), key=lambda one: one.seconds, default=None)
+    if longest is None:
+        return Healthy(reason=f"no line of waiting comes {MIN_SAID} times after the last step, with its time")
+    if not isinstance(usual, float | int):
+        return NotJudged(reason="no time of a step is known", missing=("time/step",), enable=ENABLE)
     limit = max(limits["factor"] * usual, limits["seconds"])
-    if silent <= limit:
-        return Healthy(reason=f"the console goes on for {_long(silent)} after its last step")
-    return _finding(evidence, silent, limit, float(usual), said)
+    if longest.seconds <= limit:
+        return Healthy(reason=f"the console goes on for {_long(longest.seconds)} after its last step")
+    return _finding(evidence, longest, limit, float(usual))
 
 
-def _finding(evidence: Evidence, silent: float, limit: float, usual: float, said: int) -> Finding:
-    last, context = evidence.run.last_step, evidence.run.context
+def _finding(evidence: Evidence, silence: Silence, limit: float, usual: float) -> Finding:
+    last = evidence.run.last_step
     part = _slowed(evidence)
     slowed = "" if part is None else f"; {part[0]} was {sig(part[2])} s at the last step, {sig(part[1])} s usually"
     evaluated = evidence.evaluation is not None and any(
@@ -66,16 +83,16 @@ def _finding(evidence: Evidence, silent: float, limit: float, usual: float, said
     )
     where = "" if last is None else f" after step {last}" + (", where an evaluation was run" if evaluated else "")
     facts: dict[str, JsonScalar] = {
-        "silent_seconds": silent,
+        "silent_seconds": silence.seconds,
         "usual_seconds": usual,
-        "lines": context.get("silent_lines"),
-        "says": context.get("silent_says"),
+        "lines": silence.lines,
+        "says": silence.says,
     }
     return Finding(
-        severity=Severity.HIGH if silent >= HIGH_SECONDS else Severity.MEDIUM,
-        claim=f"The run stalls: no step is completed in the {_long(silent)}{where}; 98% of steps took "
-        f'{_long(usual)} or less; the console says {counted(said, "time(s)")} "{context.get("silent_says")}"{slowed}',
-        observed=silent,
+        severity=Severity.HIGH if silence.seconds >= HIGH_SECONDS else Severity.MEDIUM,
+        claim=f"The run stalls: no step is completed in the {_long(silence.seconds)}{where}; 98% of steps took "
+        f'{_long(usual)} or less; the console says {counted(silence.said, "time(s)")} "{silence.says}"{slowed}',
+        observed=silence.seconds,
         limit=limit,
         unit="s",
         onset_step=last,
@@ -97,18 +114,32 @@ def _finding(evidence: Evidence, silent: float, limit: float, usual: float, said
     )
 
 
-def _seconds(context: Mapping[str, JsonScalar]) -> float | None:
-    """Return the seconds from the last row to the last line, of one console or of one after the other."""
-    told = context.get("silent_seconds")
-    if isinstance(told, float):
-        return told
-    rows, lines = context.get("rows_until"), context.get("lines_until")
-    return lines - rows if isinstance(rows, float) and isinstance(lines, float) else None
+def _silences(context: Mapping[str, JsonScalar]) -> list[Silence]:
+    """Return what a console says after its own last row, and one without rows after the last row of another.
+
+    The latter may be a server's: what it said before that row does not count, nor does the time before it began.
+    """
+    found = []
+    match [context.get(f"silent_{name}") for name in ("seconds", "lines", "says", "said")]:
+        case float(seconds), int(lines), str(says), int(said):
+            after = context.get("silent_after_step", context.get("rows_until_step"))
+            found.append(Silence(seconds=seconds, lines=lines, says=says, said=said, after=_step(after)))
+    rows = context.get("rows_until")
+    match [context.get(f"lines_{name}") for name in ("from", "said_from", "until", "count", "say", "said")]:
+        case float(begun), float(repeated), float(until), int(lines), str(says), int(said):
+            if isinstance(rows, float) and repeated >= rows:
+                seconds, after = until - max(rows, begun), _step(context.get("rows_until_step"))
+                found.append(Silence(seconds=seconds, lines=lines, says=says, said=said, after=after))
+    return found
+
+
+def _step(value: JsonScalar) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _usual(evidence: Evidence) -> float | None:
     time = evidence.metrics.get("time/step")
-    return float(np.median(time.finite()[1])) if time is not None and len(time.finite()[1]) else None
+    return float(np.percentile(time.finite()[1], USUAL)) if time is not None and len(time.finite()[1]) else None
 
 
 def _slowed(evidence: Evidence) -> tuple[str, float, float] | None:
