@@ -12,7 +12,7 @@ import polars as pl
 from ptt.diagnostics.evidence.counts import Counts
 from ptt.diagnostics.evidence.sample_counters import cause_of, is_fault
 from ptt.diagnostics.model import Steps
-from ptt.diagnostics.parsers.io.result_outcomes import _WORD, RUNS, _kind
+from ptt.diagnostics.parsers.io.result_outcomes import NAME_WORD, RUNS, tool_kind
 from ptt.diagnostics.statistics.change_point import rate_change
 
 JUNK: Final = 0.95  # of runs of four words that stood there before, or of letters: nothing is said
@@ -151,7 +151,7 @@ def _useless(calls: pl.DataFrame) -> tuple[UselessResults, ...]:
     for tool in tools["name"].head(MAX_TOOLS).to_list():
         rows = answered.filter(pl.col("name") == tool)
         failing = rows.filter(pl.col("told_failed").fill_null(value=False) | ~pl.col("ok").fill_null(value=True))
-        if _kind(tool) == RUNS:
+        if tool_kind(tool) == RUNS:
             failing = failing.filter(~pl.col("error_text").str.contains(OWN_DOING).fill_null(value=False))
         texts = failing.group_by("result_hash").agg(pl.len(), pl.col("error_text").first())
         for digest, _, text in texts.sort("len", "result_hash", descending=[True, False]).head(1).iter_rows():
@@ -167,7 +167,7 @@ def _useless(calls: pl.DataFrame) -> tuple[UselessResults, ...]:
 
 def _looks_up(tool: str) -> bool:
     """Return whether a tool is asked for something, so that nothing is no answer: many commands print nothing."""
-    return not LOOKS_UP.isdisjoint(word.lower() for word in _WORD.findall(tool))
+    return not LOOKS_UP.isdisjoint(word.lower() for word in NAME_WORD.findall(tool))
 
 
 def _may_be_cut() -> pl.Expr:

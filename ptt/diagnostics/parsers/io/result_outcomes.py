@@ -33,7 +33,7 @@ NOT_THERE: Final = 1  # exit code of a command that looked for something and did
 HINT_CHARS: Final = 400  # of a result in which a word of failure may stand anywhere; a hint only
 MAX_DEPTH: Final = 4  # wrappers in wrappers
 
-_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+NAME_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _RUNNERS: Final = frozenset({
     "bash", "sh", "shell", "terminal", "exec", "execute", "run", "python", "ipython", "jupyter", "repl", "interpreter",
     "cmd", "powershell", "console", "sandbox", "code",
@@ -278,7 +278,7 @@ def _is_empty(text: str) -> bool:
 def _hints_at_failure(text: str, tool: str) -> bool:
     """Return whether a word of failure stands anywhere in a short result, or an answer is empty."""
     if not text.strip():
-        return _kind(tool) != RUNS  # most commands say nothing if all went well
+        return tool_kind(tool) != RUNS  # most commands say nothing if all went well
     return _holds(text.lower(), _STEMS) and _HINT.search(text) is not None
 
 
@@ -294,7 +294,7 @@ def told_by_result(text: str, tool: str | None, arguments: str | None) -> tuple[
 
 
 def _kind_of_call(tool: str | None, arguments: str | None) -> str:
-    kind = _kind(tool or "")
+    kind = tool_kind(tool or "")
     return LOOKS if kind == RUNS and arguments and _READ_COMMAND.search(arguments[:HEAD_CHARS]) else kind
 
 
@@ -308,8 +308,8 @@ def told_by_fields(message: Mapping[str, Any], tool: str | None, arguments: str 
 
 
 @lru_cache(4096)
-def _kind(tool: str) -> str:
-    words = {word.lower() for word in _WORD.findall(tool[:200])}
+def tool_kind(tool: str) -> str:
+    words = {word.lower() for word in NAME_WORD.findall(tool[:200])}
     return RUNS if words & _RUNNERS else READS if words & _READERS else ACTS
 
 
