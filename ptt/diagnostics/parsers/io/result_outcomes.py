@@ -309,6 +309,7 @@ def told_by_fields(message: Mapping[str, Any], tool: str | None, arguments: str 
 
 @lru_cache(4096)
 def tool_kind(tool: str) -> str:
+    """Return what a tool does, by the words of its name: it runs commands, it reads, or it acts."""
     words = {word.lower() for word in NAME_WORD.findall(tool[:200])}
     return RUNS if words & _RUNNERS else READS if words & _READERS else ACTS
 
