@@ -41,7 +41,7 @@ def test_the_summary_of_a_token_run_is_short_enough_for_a_chat(invoke: Callable[
     lines = done.stdout.splitlines()
     labels = [line.split()[0] for line in lines if not line.startswith(" ")]
     assert labels == ["Verdict", "Outcome", "Limit", "Why", "Update", "Next", "Recomputed", "Not", "Report"]
-    assert len(lines) <= 19  # one of them tells what the run cost
+    assert len(lines) <= 18
     assert max(map(len, lines)) <= WIDEST
     assert (tmp_path / "o" / "report.html").is_file()
 

@@ -61,7 +61,7 @@ GOOD: dict[str, Any] = {
     "cost": {
         "rule": "entropy-collapse", "onset_step": 3, "last_step": 9, "steps": 7, "hours": 1.5, "stop_step": 5,
         "steps_after_stop": 4, "hours_after_stop": 0.5,
-        "said": "It went on for 4 more (30 minutes).",
+        "said": "4 more took 30 minutes.",
     },
     "audit": [
         {

@@ -58,7 +58,7 @@ MAX_TOOLS: Final = 8  # named in a place, those with most tokens
 OUTCOMES: Final = ("failed", "succeeded")
 AGAINST_GROUP: Final = ("reward not above its group's mean", "reward above its group's mean")
 SINCE: Final = "since"  # names the window of the sentence
-MOST: Final = 0.5  # of the heaviest tokens: a place is named where more of them stand
+MAJORITY: Final = 0.5  # of the heaviest tokens: a place that holds more of them is named
 MIN_NORMS: Final = 12  # steps with a logged gradient norm: fewer do not tell kinds of tokens apart
 AT_CAP: Final = 0.999  # of the largest norm
 MAX_AT_CAP: Final = 0.2  # of the steps: more, and the norm is logged after it was clipped, and tells nothing at the cap
@@ -360,7 +360,7 @@ def _said(audited: AuditedTokens, size: FloatArray, chosen: BoolArray, since: in
     best, lift, shares = "", MIN_LIFT, (0.0, 0.0)
     for words, place in _places(audited, post_name):
         inside, among = float(place[heavy].mean()), float(place[chosen].mean())
-        if inside > MOST and among > 0 and inside / among > lift:
+        if inside > MAJORITY and among > 0 and inside / among > lift:
             best, lift, shares = words, inside / among, (inside, among)
     if not best:
         return {"said": f"{said}; no tool, result or distance holds most of them"}

@@ -25,7 +25,7 @@ CAUSES: Final = (
 TOLD_APART: Final = 1.0
 """Nats between the first two causes: from a factor of e in likelihood on, the first is named alone."""
 MOST_NAMED: Final = 2
-NAMED: Final = 4  # causes that an answer lists: the others fit too badly to be tried
+MAX_CAUSES: Final = 4  # in an answer: lower-ranked ones fit too badly to be worth a try
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ def rank_causes(signs: Iterable[Sign], *, framework: str | None) -> MismatchAnsw
             for_=tuple(one.text for one in signs if one.weights.get(name, 0.0) > 0),
             against=tuple(one.text for one in signs if one.weights.get(name, 0.0) < 0),
         )
-        for name in ranked[:NAMED]
+        for name in ranked[:MAX_CAUSES]
     )
     close = len(causes) > 1 and causes[0].score - causes[1].score < TOLD_APART
     pair = (causes[0].name, causes[1].name) if close else None

@@ -41,7 +41,7 @@ CAPS: Final = (2.0, 3.0, 5.0, 10.0)
 CAP_SETTINGS: Final = (
     "vllm_importance_sampling_cap", "vllm_importance_sampling_clip_max", "rollout_is_threshold", "tis_clip",
 )  # fmt: skip
-FAR: Final = 0.3  # of the mean weight of the median step from 1: the gradient is scaled by that much
+MIN_WEIGHT_SHIFT: Final = 0.3  # of the median mean importance weight from 1: it scales the gradient by as much
 NEAR: Final = 0.1  # nats: and the sequences' mean log ratio is this small
 RATIO_PAIRS: Final = ("old/rollout", "policy/rollout", "policy/old", "policy/prox", "prox/rollout")
 SUMMED: Final = "is exp of the sum of each sequence's log ratios, not of their mean: it moves with the answers' length"
@@ -108,7 +108,7 @@ def summed_far(batch: Batch) -> bool:
             continue
         weights = token_mean(one_a_row(product), batch.layout)
         near = np.nanmedian(np.abs(np.log(mean))) < NEAR
-        if near and np.nanmedian(np.abs(weights - 1)) > FAR:
+        if near and np.nanmedian(np.abs(weights - 1)) > MIN_WEIGHT_SHIFT:
             return True
     return False
 

@@ -16,7 +16,7 @@ from ptt.diagnostics.parsers.io.result_outcomes import NAME_WORD, RUNS, tool_kin
 from ptt.diagnostics.statistics.change_point import rate_change
 
 JUNK: Final = 0.95  # of runs of four words that stood there before, or of letters: nothing is said
-FAR: Final = 8  # steps' growth of versions behind the others of a step: more than any bound on staleness allows
+STALE_VERSIONS: Final = 8  # versions behind its batch, per version of a step: beyond any usual staleness bound
 TEXT_CALL: Final = "text-call"  # begins the id of a call that stands in a message's text alone
 AT_LIMIT: Final = 0.015  # of the longest duration: how near to it an episode ends that a limit ended
 MIN_PILED: Final = 20
@@ -249,7 +249,7 @@ def _far_versions(placed: pl.DataFrame) -> Counts | None:
     known = placed.filter(pl.col("policy_version").is_not_null())
     usual = known.group_by("step").agg(usual=pl.col("policy_version").median()).sort("step")
     growth = usual.select((pl.col("usual").diff() / pl.col("step").diff()).median()).item()
-    far = pl.col("usual") - pl.col("policy_version") > FAR * max(1.0, growth or 0.0)
+    far = pl.col("usual") - pl.col("policy_version") > STALE_VERSIONS * max(1.0, growth or 0.0)
     known = known.join(usual, on="step").with_columns(far=far)
     one = pl.col("policy_version").filter("far").n_unique().over("step") == 1
     return _counts("samples of old weights", known, pl.col("far") & one)

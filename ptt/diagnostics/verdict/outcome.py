@@ -118,11 +118,13 @@ def cost_of(diagnosis: Diagnosis, evidence: Evidence) -> Cost | None:
     steps, hours = last - found.onset_step + 1, _hours_since(evidence, found.onset_step - 1)
     hours_after_stop = None if stop is None else _hours_since(evidence, stop)
     if stop is None:
-        said = (
-            f"{counted(steps, 'step(s)')}{_in_brackets(hours)} from step {found.onset_step:,} on, where the fault began"
-        )
+        since = f"from step {found.onset_step:,} on, where the fault began"
+        took = "" if hours is None else f" ({_duration(hours * HOUR)})"
+        said = f"It went on for {counted(steps, 'step(s)')}{took} {since}."
+    elif hours_after_stop is None:
+        said = f"It went on for {last - stop:,} more."
     else:
-        said = f"{last - stop:,} more{_in_brackets(hours_after_stop)}"
+        said = f"{last - stop:,} more took {_duration(hours_after_stop * HOUR)}."
     return Cost(
         rule=found.id,
         onset_step=found.onset_step,
@@ -132,12 +134,8 @@ def cost_of(diagnosis: Diagnosis, evidence: Evidence) -> Cost | None:
         stop_step=stop,
         steps_after_stop=None if stop is None else last - stop,
         hours_after_stop=hours_after_stop,
-        said=f"It went on for {said}.",
+        said=said,
     )
-
-
-def _in_brackets(hours: float | None) -> str:
-    return "" if hours is None else f" ({_duration(hours * HOUR)})"
 
 
 def _hours_since(evidence: Evidence, step: int) -> float | None:

@@ -62,7 +62,7 @@ NUMBERED: Final = re.compile(
 ALIKE: Final = bytes.maketrans(
     b"123456789", b"777777777"
 )  # a line and the next differ by digits; a 0 says that none was
-MAX_READ: Final = 10_000  # lines that differ in more than numbers, of which the reading is kept
+MAX_CACHED_LINES: Final = 10_000  # distinct lines, digits aside, whose reading is cached
 WORD: Final = re.compile(r"[A-Za-z][A-Za-z]+")
 MAX_WORDS: Final = 7  # of a line that name what happened
 MAX_SHAPES: Final = 12  # of a kind: a line that holds names of samples would otherwise make a series of each
@@ -83,7 +83,7 @@ BACK: Final = 0.5 * DAY  # a clock without a date that falls by more passed midn
 ROW_GAP: Final = 1.0  # seconds: rows printed closer together are of one step
 MIN_ROWS: Final = 5  # with a time: from fewer no usual distance is known
 LONG_STEP: Final = 98.0  # percentile of the times between rows: one of a hundred is a restart or an evaluation
-KEPT_LINES: Final = 400  # after the last row, of which the most frequent is told
+TRAILING_LINES: Final = 400  # after the last row; the most frequent of them is quoted
 LAST_SAID: Final = 3  # of a repeated line: they must follow the last row
 WAITS: Final = re.compile(
     rf"\bwait(?:s|ing)?\b|\bretr(?:y|ie)|{TIMEOUT}|\berror|(?-i:[a-z](?:Error|Exception))\b|\bdropp|\bfail|\bstuck\b|"
@@ -135,7 +135,7 @@ class SampleLines:
             return
         masked = line[:MAX_CHARS].translate(ALIKE)
         if masked not in self._read:
-            if len(self._read) >= MAX_READ:
+            if len(self._read) >= MAX_CACHED_LINES:
                 self._read.clear()
             self._read[masked] = self._words(_spoken(masked))
         if (words := self._read[masked]) is None:
@@ -241,7 +241,7 @@ class Silence:
         self._rows: list[float] = []
         self._begun = False  # a row was seen
         self._from: float | None = None  # first date and time of a console without rows
-        self._lines: deque[bytes] = deque(maxlen=KEPT_LINES)
+        self._lines: deque[bytes] = deque(maxlen=TRAILING_LINES)
         self._count = 0
 
     def row(self, line: bytes) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.sample_faults import FAR
+from ptt.diagnostics.evidence.sample_faults import STALE_VERSIONS
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.comes_and_goes import NAMED_STEPS
 from ptt.diagnostics.rules.faulty_samples import MIN_HITS
@@ -40,7 +40,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     at = np.flatnonzero((share >= limits["share"]) & (counts.hits >= 2))
     if not len(at) or counts.hits[at].sum() < MIN_HITS:
         return Healthy(
-            reason=f"{pct(counts.share)} of samples are of one version more than {FAR} steps behind the others'"
+            reason=f"{pct(counts.share)} of samples are of one version more than {STALE_VERSIONS} steps "
+            "behind the others'"
         )
     steps = counts.steps[at].tolist()
     named = steps if len(steps) == NAMED_STEPS + 1 else steps[:NAMED_STEPS]
@@ -49,7 +50,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     return Finding(
         severity=Severity.HIGH if worst >= limits["high"] else Severity.MEDIUM,
         claim=f"At step{'s' if len(steps) > 1 else ''} {', '.join(map(str, named))}{more}, {pct(worst)} of the samples "
-        f"come from weights more than {FAR} steps older than the others': "
+        f"come from weights more than {STALE_VERSIONS} steps older than the others': "
         "an engine that did not have the current weights",
         observed=worst,
         limit=limits["share"],
