@@ -96,6 +96,24 @@ DIALECTS: dict[str, tuple[str, list[Row]]] = {
             (200, "accuracy", 0.75),
         ],
     ),
+    "a bar within each iteration": (
+        "GRPO ITERATION 1/60\nIter 1 groups:  50%|#####     | 10/20 [00:01<00:01,  6.40s/q, loss=0.5, mean_r=0.25]\n"
+        "Iter 1 | loss=0.75 | gt_match=50.0%\n  Question generation: 2/4 valid (50%) | q_reward=0.75\n"
+        "GRPO ITERATION 2/60\nIter 2 groups: 100%|##########| 20/20 [00:02<00:00,  6.40s/q, loss=0.25, mean_r=0.5]\n"
+        "Iter 2 | loss=0.5 | gt_match=75.0%\n  Question generation: 3/3 valid (100%) | q_reward=0.5\n",
+        [
+            (1, "loss", 0.5),
+            (1, "mean_r", 0.25),
+            (1, "loss", 0.75),
+            (1, "gt_match", 0.5),
+            (1, "q_reward", 0.75),
+            (2, "loss", 0.25),
+            (2, "mean_r", 0.5),
+            (2, "loss", 0.5),
+            (2, "gt_match", 0.75),
+            (2, "q_reward", 0.5),
+        ],
+    ),
     "Lightning's bar": (
         "\rEpoch 0:  50%|#####     | 5/10 [00:01<00:01, 11.10it/s, v_num=0, train_loss=0.5]"
         "\rEpoch 0:  60%|######    | 6/10 [00:01<00:01, 11.10it/s, v_num=0, train_loss=0.5]"

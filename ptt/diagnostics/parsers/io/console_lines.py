@@ -212,14 +212,16 @@ def described_bar(text: str) -> ConsoleRow | None:
     values = {name: value for name, value in beside.items() if is_metric_name(name)}
     if not values or NOT_TRAINING.search(rest):
         return None
-    counter = Counter(
-        at=int(match["at"]),
-        total=int(match["total"]),
-        epoch=label.epoch if label.epoch is not None else label.at,
-        epochs=label.epochs if label.epoch is not None else label.total,
-        nested=label.known,
-    )
-    return ConsoleRow(dialect="bar", values=values, counter=counter)
+    return ConsoleRow(dialect="bar", values=values, counter=_of_bar(label, int(match["at"]), int(match["total"])))
+
+
+def _of_bar(label: Counter, at: int, total: int) -> Counter:
+    """Return what a bar counts: steps of the epoch that its label names, or the work within one step."""
+    if label.named:
+        return label
+    epoch = label.epoch if label.epoch is not None else label.at
+    epochs = label.epochs if label.epoch is not None else label.total
+    return Counter(at=at, total=total, epoch=epoch, epochs=epochs, nested=epoch is not None)
 
 
 def progress_bar(text: str) -> ConsoleRow | None:
@@ -243,9 +245,7 @@ def progress_bar(text: str) -> ConsoleRow | None:
     elif named is not None:  # Tianshou's `env_step=2000`, where each epoch has a bar of its own
         counter = Counter(at=as_step(values.pop(named)))
     elif match["at"] is not None:
-        counter = Counter(
-            at=int(match["at"]), total=int(match["total"]), epoch=epoch, epochs=epochs, nested=epoch is not None
-        )
+        counter = _of_bar(label, int(match["at"]), int(match["total"]))
     elif epoch is not None and match["count"] == "0":
         counter = Counter(epoch=epoch, epochs=epochs, unit="epoch")
     else:
@@ -357,8 +357,11 @@ def may_count(lower: bytes) -> bool:
     )
 
 
+SLOW = re.compile(rb"\ds/[a-z]{1,20}, ")  # tqdm's speed below one a second, with any unit: `6.4s/it, `
+
+
 def _may_be_bar(lower: bytes) -> bool:
-    return (b"/s, " in lower or b"/it, " in lower) and (b"%|" in lower or b"it [" in lower)
+    return (b"%|" in lower or b"it [" in lower) and (b"/s, " in lower or SLOW.search(lower) is not None)
 
 
 @dataclass(frozen=True, kw_only=True)

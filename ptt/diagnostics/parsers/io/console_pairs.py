@@ -26,6 +26,7 @@ class Counter:
     epochs: int | None = None
     unit: str = "step"
     nested: bool = False  # `at` surely restarts each epoch
+    named: bool = False  # the line calls `at` a step or an iteration, and no epoch
 
     @property
     def known(self) -> bool:
@@ -127,6 +128,10 @@ RATIO = re.compile(
 )
 LEAD = re.compile(r"\s{0,4}(\d{1,12}) ?[|:] (?=[^\W\d])")  # llama2.c's `120 | loss 4.2`
 AFTER_EPOCH = re.compile(r":\s+(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12})\s")  # fairseq
+SCORE: Final = re.compile(
+    r" {0,2}(?:valid|correct|passed|solved|successful|succeeded|accepted|failed|right)\b", re.IGNORECASE
+)
+"""After `generation: 3/4`: how many of them, not which."""
 NO_COUNT: Final = frozenset(
     {"max", "total", "num", "warmup", "of", "n", "save", "saving", "logging", "eval", "every", "per", "accumulation",
      "micro", "min", "gradient", "decay", "reasoning", "solution"}
@@ -145,7 +150,8 @@ def counter_of(text: str, *, loose: bool = False) -> tuple[Counter, str]:
     episode = EPISODE.search(head)
     steps = [match for match in STEP.finditer(head) if _counts(head, match, found, episode, loose=loose)]
     if step := next((match for match in steps if OF_RUN.match(match[1])), steps[0] if steps else None):
-        found = replace(found, at=_whole(step[2]), total=_whole(step[3]), unit="step")
+        named = found.epoch is None and episode is None
+        found = replace(found, at=_whole(step[2]), total=_whole(step[3]), unit="step", named=named)
         spans += [match.span() for match in steps]
         if episode and found.epoch is None:  # the steps may start again in each episode
             found = replace(found, epoch=int(episode[1]))
@@ -175,6 +181,8 @@ def _counts(head: str, match: re.Match[str], found: Counter, episode: re.Match[s
         return False  # a size, as often as a number
     if name.endswith("steps") and episode:
         return False  # how long the episode was
+    if match[3] is not None and SCORE.match(head, match.end()):
+        return False
     return before not in NO_COUNT
 
 
