@@ -381,3 +381,16 @@ def test_what_rows_count_is_told_where_it_is_no_step(tmp_path: Path, text: str, 
 def test_an_epochs_summary_stands_at_its_last_step(tmp_path: Path) -> None:
     text = "step 10 | loss: 0.5\nstep 20 | loss: 0.25\nEpoch 1: val_loss=0.5\nstep 30 | loss: 0.25\n"
     assert (20, "val_loss", 0.5) in rows_of(console(tmp_path, text))
+
+
+def test_a_console_that_is_one_line_of_bars_is_read_to_its_end(tmp_path: Path) -> None:
+    values = [f"{4 / (1 + step):.4f}" for step in range(5000)]
+    values.append(values[-1])  # only the bar goes on
+    drawn = (
+        f"\rTraining: {step // 50:3d}%|{'#' * (step // 500):10s}| {step}/5000 [00:01<00:09, 20.0it/s, L={loss}]"
+        for step, loss in enumerate(values)
+    )
+    path = console(tmp_path, "".join(drawn) + "\n")
+    assert path.stat().st_size > 1 << 18
+    found = rows_of(path)
+    assert (found[0], found[-1]) == ((0, "L", 4.0), (5000, "L", 0.0008))

@@ -227,6 +227,11 @@ def _ends(text: bytes) -> bool:
     return bool(endings.close()) or (found >= 0 and ((console and raised) or len(spoken) - found <= LAST_LINES))
 
 
+def _is_too_long(line: bytes) -> bool:
+    """Return whether a line is longer than any log call, and no bar that was redrawn again and again."""
+    return len(line) > LINE_BYTES and REDRAWN.search(line, 0, LINE_BYTES) is None
+
+
 def _segments(line: bytes) -> list[bytes]:
     """Return the parts between carriage returns, without escape codes."""
     if b"\x1b" in line:
@@ -317,7 +322,7 @@ class ConsoleReader:
 
     def line(self, line: bytes) -> None:
         """Take a line."""
-        if len(line) > LINE_BYTES:
+        if _is_too_long(line):
             return
         last = b""
         rows = 0  # a line holds several where each is followed by a carriage return
@@ -360,7 +365,7 @@ class ConsoleReader:
     def torn(self, line: bytes) -> Iterator[Piece]:
         """Take the last line of a file that does not end with a line: words and bars are whole all the same."""
         segments = _segments(line)
-        row = self.context.row(segments[-1]) if len(line) <= LINE_BYTES else None
+        row = self.context.row(segments[-1]) if len(segments[-1]) <= LINE_BYTES else None
         if row is not None or b"{'" in segments[-1] or b'{"' in segments[-1]:
             yield torn_line(self.file, line)
             line = b"\r".join(segments[:-1])

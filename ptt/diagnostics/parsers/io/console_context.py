@@ -162,7 +162,7 @@ class ConsoleContext:
     def __init__(self) -> None:
         self._banner: tuple[Counter, int] | None = None  # and for how many more lines it applies
         self._epoch = Counter()
-        self._bar: Values = {}
+        self._bar: tuple[Values, Counter] = {}, Counter()  # the last one that was taken
         self._loggers = False  # whether a trainer's own logger was seen: boxes are then those of samples' texts
         self._table: _Table | None = None
         self._columns: TextTable | None = None
@@ -237,9 +237,11 @@ class ConsoleContext:
 
     def _settled(self, row: ConsoleRow) -> ConsoleRow | None:
         if row.dialect == "bar":
-            if row.values == self._bar:  # redrawn, with nothing logged since
+            counter = row.counter
+            full = counter.total is not None and counter.at == counter.total and counter != self._bar[1]
+            if row.values == self._bar[0] and not full:  # redrawn, with nothing logged since
                 return None
-            self._bar = row.values
+            self._bar = row.values, counter
         at, counter = self._epoch, row.counter
         if row.dialect in ("keras", "bar") and at.known and counter.total and counter.epoch is None:
             return replace(row, counter=replace(counter, epoch=at.epoch, epochs=at.epochs, nested=True))

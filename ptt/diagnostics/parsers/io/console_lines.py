@@ -196,6 +196,8 @@ BAR = re.compile(
 )
 NOT_TRAINING = re.compile(r"eval|valid|test|predict|generat|sampl|load|download|map|filter|token", re.IGNORECASE)
 
+TRAINING = re.compile(r"\btrain(?:ing)?\b", re.IGNORECASE)  # beside the label of such a bar values need no known name
+
 
 PICTURE = re.compile(
     r"(?<!\d)\d{1,3}%\|[^|]{0,400}\|\s{0,4}(?P<at>\d{1,12})/(?P<total>\d{1,12}) \[[^\[\]]{0,120}(?:\]|$)"
@@ -233,7 +235,7 @@ def progress_bar(text: str) -> ConsoleRow | None:
     if match is None or NOT_TRAINING.search(match["label"]):
         return None
     values, _ = pairs_of(match["values"].strip("{}").replace("'", "").replace('"', ""))
-    if not any(map(is_metric_name, values)):
+    if not values or not (TRAINING.search(match["label"]) or any(map(is_metric_name, values))):
         return None
     label = counter_of(match["label"] + " ")[0]
     after = counter_of(match["rest"])[0]

@@ -161,7 +161,10 @@ WIDE_TEXT: Final = {
 PAIR_KEYS: Final = frozenset({"chosen", "rejected"})
 NUMBERED: Final = re.compile(r"(?<![\w.])[-+]?\d(?:[\w.:%-]|,(?=\d))*")
 MIN_ROWS: Final = 5  # lines alike but for their numbers, of a log in a format of its own
-OWN_FORMAT: Final = "[[logs]] in ptt.toml can read them, and ptt sources proposes the entry"
+OWN_FORMAT: Final = (
+    "[[logs]] in ptt.toml can read them; ptt sources proposes an entry where words beside the numbers are known"
+)
+MIN_SHARE: Final = 0.1  # of the lines that may be a log's: of a long text a few lines are alike by chance
 LOGS: Final = tuple(
     f"{ending}{packed}" for ending in (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out") for packed in ("", *PACKED)
 )
@@ -277,7 +280,7 @@ def _own_format(head: bytes) -> str:
     lines = [line for line in BREAK.split(head.decode("utf-8", "replace")) if line.strip() and len(line) <= MAX_LINE]
     shapes = Counter(shape for line in lines if (shape := _numbered(line)))
     alike, count = shapes.most_common(1)[0] if shapes else ("", 0)
-    if count < MIN_ROWS:
+    if count < max(MIN_ROWS, MIN_SHARE * len(lines)):
         return ""
     listed = "JSON lists without names" if alike.startswith("[9,") else "numbers in a layout of their own"
     return f"{count} of its first {len(lines)} lines hold {listed}: {OWN_FORMAT}."
