@@ -67,7 +67,7 @@ COMPONENTS: Final = (
     re.compile(r"^rewards/(?P<name>[^/]+)/mean$"),  # TRL, ms-swift
     re.compile(r"^(?:train|rollout)/.*/rewards/(?P<name>[^/]+)/mean$"),  # prime-rl
     re.compile(
-        r"^(?:reward|rewards|reward_components|reward_component|rollout/reward|env/all/reward)[/.](?P<name>[^/]+)$"
+        r"^(?:reward|rewards|reward_components?|component_rewards?|rollout/reward|env/all/reward)[/.](?P<name>[^/]+)$"
     ),
 )
 SUFFIXED: Final = re.compile(r"^(?:.*/)?(?P<name>\w+)_rewards?$")  # `format_reward`, of home-made loops

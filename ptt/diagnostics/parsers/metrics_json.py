@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ptt.diagnostics.metrics.aliases import framework_of
 from ptt.diagnostics.parsers import trl
-from ptt.diagnostics.parsers.io.counters import Counter, is_counter_name
+from ptt.diagnostics.parsers.io.counters import Counter, count_of, is_counter_name
 from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Context, Lost, Parser, Piece, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.json_documents import document_head, members
 from ptt.diagnostics.parsers.io.lines import BOM, text_head
@@ -50,7 +50,8 @@ PLAIN: Final = frozenset(
      "records", "rows", "data", "steps", "episodes", "epochs", "iterations", "results", "entries", "train", "training",
      "train_log", "train_logs", "train_history", "training_metrics", "train_metrics", "loss_history", "per_step",
      "reward_history", "per_epoch", "per_episode", "curve", "curves", "training_curve", "training_curves",
-     "step_metrics", "epoch_metrics", "step_logs"}
+     "step_metrics", "epoch_metrics", "step_logs", "raw_log_history", "raw_logs", "raw_history", "full_history",
+     "log_entries", "scalar_series", "series", "scalars"}
 )  # fmt: skip
 SETTINGS: Final = frozenset(
     {"config", "configuration", "args", "arguments", "hparams", "hyperparameters", "hyper_parameters", "params",
@@ -89,6 +90,7 @@ def series_in(found: Any, path: tuple[str, ...] = ()) -> list[Series]:
     """Return the metric logs of a document, in its first levels."""
     if isinstance(found, dict) and not path and found.keys() >= EPOCH_DOCUMENT and as_step(found["epoch"]) is not None:
         return [Series(path, [found], Counter(keys=("epoch",), unit="epoch"))]
+    found = _lifted(found)
     tables, whole = _tables(found, path[-1] if path else "")
     series = [one for rows in tables if (one := _series(path, rows)) is not None]
     if isinstance(found, dict) and not (whole and series) and len(path) < MAX_NESTING:
@@ -99,7 +101,13 @@ def series_in(found: Any, path: tuple[str, ...] = ()) -> list[Series]:
 
 
 def _series(path: tuple[str, ...], rows: Sequence[dict[str, Any]]) -> Series | None:
-    """Return rows as a log; `{"loss": {"train": [...], "val": [...]}}` names what is measured above the columns."""
+    """Return rows as a log; `{"loss": {"train": [...], "val": [...]}}` names what is measured above the columns.
+
+    A list under the name of one of its fields is that metric's: `{"loss": [{"step": 1, "loss": 0.5}]}`.
+    """
+    own = [name for name in rows[0] if not is_counter_name(name)] if rows else []
+    if len(own) == 1 and path and own[0].rpartition("/")[2] == path[-1].rpartition("/")[2]:
+        path = path[:-1]
     counter = counter_of(rows[:SAMPLED_ROWS], trust_steps=False)
     if counter is None and path and is_training_name(path[-1]):
         rows = [
@@ -108,6 +116,21 @@ def _series(path: tuple[str, ...], rows: Sequence[dict[str, Any]]) -> Series | N
         ]
         counter = counter_of(rows[:SAMPLED_ROWS], trust_steps=False)
     return None if counter is None else Series(path, rows, counter)
+
+
+def _lifted(found: Any) -> Any:
+    """Return columns with those of an inner object of the same length among them: components of the reward."""
+    if not isinstance(found, dict):
+        return found
+    counts = {len(column) for name, column in found.items() if is_counter_name(name) and isinstance(column, list)}
+    lifted: dict[str, Any] = {}
+    for name, inner in found.items():
+        columns = inner.values() if isinstance(inner, dict) else ()
+        if columns and len(counts) == 1 and all(isinstance(one, list) and len(one) in counts for one in columns):
+            lifted |= {f"{name}/{key}": column for key, column in inner.items()}
+        else:
+            lifted[name] = inner
+    return lifted
 
 
 def _tables(found: Any, key: str) -> tuple[list[list[dict[str, Any]]], bool]:
@@ -266,9 +289,14 @@ def _metrics(file: RunFile, series: Sequence[Series]) -> Iterator[Piece]:
     fronts: set[tuple[str, ...]] = set()
     bad = seq = 0
     names: set[str] = set()
-    for one in sorted(series, key=lambda one: one is not main):
-        front = _front(one, alone=len(series) == 1)
-        if (front in fronts and not _names(one).isdisjoint(names)) or one.counter.unit != main.counter.unit:
+    known = _values(main)
+    runs = _are_runs(series)
+    for one in series if runs else sorted(series, key=lambda one: one is not main):
+        if one is not main and _values(one) <= known:
+            continue
+        front = one.path[1:] if runs else _front(one, alone=len(series) == 1)
+        taken = front in fronts and not _names(one).isdisjoint(names)
+        if not runs and (taken or one.counter.unit != main.counter.unit):
             front = one.path
         fronts.add(front)
         names |= _names(one)
@@ -282,6 +310,31 @@ def _metrics(file: RunFile, series: Sequence[Series]) -> Iterator[Piece]:
     yield from lost_notes(file, {NO_STEP: bad})
     bare = {name.removeprefix(UNNUMBERED) for name in columns.names}
     yield from framework_facts(framework_of(bare) or ("transformers" if bare >= HUGGING_FACE else None))
+
+
+def _are_runs(series: Sequence[Series]) -> bool:
+    """Return whether logs under keys of their own are of runs one after the other: stages, tasks or seeds.
+
+    Each has the same metrics of training, more than one, and counts from its own beginning.
+    """
+    heads = [one for one in series if len(one.path) == 1]
+    keys = {one.path[0] for one in heads}
+    if len(keys) < 2 or {one.path[:1] for one in series} != {(key,) for key in keys}:
+        return False
+    names = [{name for name in _names(one) if "/" not in name} for one in heads]  # components may be the stage's own
+    trained = sum(is_training_name(name) for name in names[0])
+    alike = all(other == names[0] for other in names) and len({one.counter for one in series}) == 1
+    return alike and trained > 1 and {key.lower() for key in keys}.isdisjoint(EVALUATION | PLAIN)
+
+
+def _values(series: Series) -> set[tuple[int | None, str, float]]:
+    """Return what a log says: step, name and value."""
+    return {
+        (count_of(row, series.counter), name, value)
+        for row in series.rows
+        for name, cell in row.items()
+        if not is_counter_name(name) and (value := as_number(cell)) is not None
+    }
 
 
 def _names(series: Series) -> set[str]:
