@@ -140,6 +140,8 @@ PAYS_STD = np.sqrt(0.01 * FORM * (1 - FORM) + PAYS * (1 - PAYS))
 SUCCESS = noisy(step_at(0.05, 0.85), sd=0.005, seed=13)  # of tasks that pay 1
 
 BROKEN: dict[str, tuple[Evidence, Severity]] = {
+    "constant-component": (made(parts={"correctness": RIGHT, "strict_format": np.zeros(STEPS)}), Severity.LOW),
+    "constant-component/at its highest": (made(parts={"correctness": RIGHT, "language": np.ones(STEPS)}), Severity.LOW),
     "reward-hacking/outcome lost": (
         made({"reward/mean": UP}, outcomes={"env/accuracy": noisy(step_at(0.6, 0.05, 60))}),
         Severity.CRITICAL,
@@ -354,6 +356,8 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
 LATE_DECAY = 1 - np.exp(-np.maximum(ramp(-1.0, 2.0), 0))
 HELD_BETWEEN = (0.6, 0.35, 0.35, 0.1)
 HEALTHY: dict[str, Evidence] = {
+    "constant-component": made(parts={"correctness": RIGHT, "format": FORM}),
+    "constant-component/nothing to punish": made(parts={"correctness": RIGHT, "overlong_penalty": np.zeros(STEPS)}),
     "reward-hacking/both rise": made(
         {"reward/mean": UP, "len/response_mean": LONGER}, outcomes={"env/accuracy": noisy(ramp(0.2, 0.7), seed=9)}
     ),
@@ -463,6 +467,7 @@ HEALTHY: dict[str, Evidence] = {
 }
 
 FEW: dict[str, Evidence] = {
+    "constant-component": made(parts={"correctness": RIGHT[:4], "format": np.zeros(4)}),
     "reward-hacking/no outcome": made({"reward/mean": UP}),
     "reward-hacking/five points": made({"reward/mean": UP}, figures=[figure(points(0.4)[:5])]),
     "reward-hacking/noise hides it": made({"reward/mean": UP}, figures=[figure(points(0.4, sd=0.2))]),

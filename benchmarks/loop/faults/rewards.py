@@ -133,6 +133,12 @@ def turned(run: Made, generator: Generator, size: float) -> int:
     return int(run.steps[0])
 
 
+def never_earned(run: Made, _generator: Generator, _size: float) -> int:
+    """A component's code matches no answer."""
+    run.extra["rewards/strict_format_reward/mean"] = np.where(np.isnan(run.train["r_correct"]), np.nan, 0.0)
+    return int(run.steps[0])
+
+
 def diverging(run: Made, generator: Generator, size: float) -> int:
     """One component rises at the cost of another."""
     onset = begin(run, generator, 0.3, 0.5)
@@ -323,6 +329,8 @@ FAULTS: Final = (
         "reward-sign", "reward-fell", of_start=True),
     _of("components-diverge", "a judge's component doubles, the right answers halve", diverging, Link.REWARD,
         "components-diverge", "reward-hacking", "eval-not-following", algorithms=GROUPS, dialects=("trl",)),
+    _of("constant-component", "a component of the reward is never earned", never_earned, Link.REWARD, of_start=True,
+        least=Severity.LOW, algorithms=GROUPS, dialects=("trl",)),
     _of("judge-spikes", "a judge's score jumps by 0.3 alone", spiked_judge, Link.REWARD,
         "judge-spikes", "components-diverge", algorithms=GROUPS, dialects=("trl",)),
     _of("reward-variance", "the spread of rewards triples", varying, Link.REWARD, algorithms=GROUPS,

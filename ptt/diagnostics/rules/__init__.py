@@ -122,6 +122,7 @@ from ptt.diagnostics.rules.post_training import (
 from ptt.diagnostics.rules.reward import (
     calls_inflation,
     components_diverge,
+    constant_component,
     judge_spikes,
     length_inflation,
     refusals_rise,
@@ -225,6 +226,7 @@ REWARD_RULES: tuple[Rule, ...] = (
     reward_revised.RULE,
     reward_hacking.RULE,
     components_diverge.RULE,
+    constant_component.RULE,
     judge_spikes.RULE,
     reward_fell.RULE,
     reward_dips.RULE,

@@ -389,7 +389,7 @@ def is_flat(one: SeriesOutcome) -> bool:
 
 def gained(one: SeriesOutcome) -> bool:
     """Return whether a series got better, or looks so by half of what would have shown; True where nobody can tell."""
-    if one.early is None or one.late is None or one.detectable is None or one.movement == "cannot_say":
+    if one.early is None or one.late is None or one.detectable is None:
         return True
     if one.movement == {"higher": "rose", "lower": "fell"}.get(one.direction or ""):
         return True
@@ -532,8 +532,8 @@ def blocked_by(described: Sequence[SeriesOutcome], judged: Collection[str]) -> C
 
 def not_learnt(described: Sequence[SeriesOutcome], family: Family | None) -> CoreQuestion | None:
     """Return the open question that a goal which never moved leaves: whether anything was learnt; or None."""
-    goals = (one for one in choose_series(described, family).series if one.direction and not _is_watched(one))
-    goal = next(goals, None)
+    goals = [one for one in choose_series(described, family).series if one.direction and not _is_watched(one)]
+    goal = next((one for one in goals if one.movement != "cannot_say"), None) or next(iter(goals), None)
     if goal is None or gained(goal) or is_solved([goal]):
         return None
     why = f"{called_in_prose(goal)} did not improve"

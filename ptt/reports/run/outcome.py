@@ -52,7 +52,8 @@ def said_beside_headline(diagnosis: Diagnosis) -> str:
     said = outcome.said if outcome else ""
     if outcome and outcome.did and outcome.did in diagnosis.verdict.headline:
         said = said.replace(outcome.did, "")
-    stop = in_unit(replayed.said, diagnosis.run.step_unit) if replayed and replayed.step is not None else ""
+    found = bool(diagnosis.findings)  # what only the watch took for a fault is none by the whole run
+    stop = in_unit(replayed.said, diagnosis.run.step_unit) if found and replayed and replayed.step is not None else ""
     cost = diagnosis.cost.said if diagnosis.cost is not None else ""
     return " ".join(f"{said} {stop} {cost}".split())
 

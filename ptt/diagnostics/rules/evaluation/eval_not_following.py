@@ -6,7 +6,8 @@ interval of its change lies below a third of the reward's relative gain, or it f
 its later part is judged alone (99.8%): a figure may have risen with the reward at first.
 Why it matters: what the policy learns does not carry over to what is evaluated. A checkpoint chosen by the reward is
 then no better.
-What it is not: an evaluation near its ceiling, or one with fewer than six points: those do not count against a run.
+What it is not: an evaluation near its ceiling, or one with fewer than six points: those do not count against a run. Nor
+does a score that stays flat beside another figure that goes along with the reward, if not beyond its noise.
 What to do: rule out the evaluation first: does it use the prompt template, sampling, tools and parser of training? Then
 check whether the training tasks are few and repeated, then whether the reward pays for something else.
 Source: relative gains are compared by a straight line through the evaluations with its 95% interval, widened for
@@ -46,6 +47,13 @@ def check(figures: Sequence[EvalMetric], evidence: Evidence, limits: Limits) -> 
     if ahead and len(ahead) == len(behind):
         first = ahead[0][1]
         return Healthy(reason=f"{first.name} was there before the training reward ({sig(first.late)})")
+    leaning = next((outcome for _, outcome in pairs if _leans_along(outcome)), None)
+    if leaning is not None and not any(metric.outcome or one.state is OutcomeState.FELL for metric, one in behind):
+        return NotJudged(
+            reason=f"{leaning.name} went from {sig(leaning.early)} to {sig(leaning.late)}, which its noise may explain",
+            missing=("more evaluation points, or more samples a point",),
+            enable="evaluate more often, or on more samples at a time",
+        )
     if behind:
         return _finding(behind, limits["fell"])
     if any(outcome.reward_rose for _, outcome in pairs):
@@ -63,6 +71,15 @@ def _judge(evidence: Evidence, metric: EvalMetric) -> Outcome | None:
     return next(
         (outcome for series in against if (outcome := judge_evaluation(metric.series, series)) is not None), None
     )
+
+
+def _leans_along(outcome: Outcome) -> bool:
+    """Return whether a figure follows the reward by its level, but not beyond its noise."""
+    gain = (outcome.late - outcome.early) / max(abs(outcome.early), abs(outcome.late), 1e-300)
+    paid = (outcome.reward_late - outcome.reward_early) / max(
+        abs(outcome.reward_early), abs(outcome.reward_late), 1e-300
+    )
+    return outcome.reward_rose and outcome.state is OutcomeState.UNSURE and gain >= MIN_AGREEMENT * paid
 
 
 def _finding(behind: list[tuple[EvalMetric, Outcome]], fell_limit: float) -> Finding:

@@ -57,7 +57,9 @@ MIN_RIGHT_REWARD = 0.7  # of a reward of 1: at most three groups in ten are then
 MIN_FULL_REWARD, MAX_FULL_REWARD = 0.9, 1.1  # of a reward of 1 a task (and .1 for its format)
 SPREAD_FACTOR = 0.1  # of the early spread: nine tenths of the signal are gone
 MAX_CHANCE = 0.01  # that noise alone makes so large a fall in few values
-MAJORITY = 0.5  # of the silent groups: then they are called after it
+MAJORITY = (
+    0.5  # of the silent groups, which are then called after it; of the responses, where their reward is of cut ones
+)
 MIN_TOLD_SHARE = 0.001  # of the groups: less is what rounding leaves
 TEACHING_WIDTH = 10  # steps at either end over which the prompts that teach are counted
 CAUSES = (
@@ -125,7 +127,7 @@ def _finding(evidence: Evidence, series: Series, onset: int, limit: float) -> Fi
     best = None if _never_moved(evidence) else _silent_at_best(evidence, series, onset)
     near_best = _near_best(evidence, onset, share, best)
     kind = _kind(evidence.groups, onset)
-    solved = kind == "right" if kind is not None else near_best
+    solved = (kind == "right" if kind is not None else near_best) and not _of_cut_answers(evidence)
     rising = not solved and _rose_since(evidence, onset)
     ended = last <= limit
     began, interval = passed_by_values(series, limit, onset) or (onset, None)
@@ -226,6 +228,12 @@ def _group_evidence(groups: PromptGroups | None, onset: int) -> dict[str, JsonSc
         "none_left_from": None if run_out is None else run_out.low,
         "none_left_to": None if run_out is None else run_out.high,
     }
+
+
+def _of_cut_answers(evidence: Evidence) -> bool:
+    """Return whether most responses are cut: their reward, however near its best, is of no whole answer."""
+    cut = evidence.metrics.get("len/clipped_frac")
+    return cut is not None and bool(len(cut.finite()[1])) and float(np.mean(cut.finite()[1])) > MAJORITY
 
 
 def _never_moved(evidence: Evidence) -> bool:
