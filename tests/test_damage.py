@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from builders import growing, write_recorder_run
 
 import ptt
 from ptt.diagnostics.model import Source
@@ -21,6 +22,12 @@ VICTIM = "tokens/step_000097.parquet"
 def run(tmp_path: Path) -> Path:
     shutil.copytree(SAMPLE, tmp_path / "run")
     return tmp_path / "run"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """A run of 60 files, whose post-tool tail grows."""
+    return write_recorder_run(tmp_path / "run", growing())
 
 
 def source(diagnosis: ptt.Diagnosis, path: str) -> Source:
@@ -73,14 +80,14 @@ def test_one_harmed_file_costs_itself_and_is_named(
     assert found.run.sequences == whole.run.sequences - lost
 
 
-def test_null_and_nan_logprobs_are_counted_and_never_filled(run: Path) -> None:
-    path = run / VICTIM
+def test_null_and_nan_logprobs_are_counted_and_never_filled(made: Path) -> None:
+    path = made / "tokens/step_000020.parquet"
     frame = pl.read_parquet(path)
     broken = pl.col("ref_logp").list.eval(pl.element() * float("nan"))
     frame.with_columns(broken).write_parquet(path)
-    found = ptt.diagnose(run)
+    found = ptt.diagnose(made)
     steps = found.tables["step_stats"].filter(pl.col("pair") == "policy/ref")["step"].to_list()
-    assert 97 not in steps
+    assert (20 in steps, len(set(steps))) == (False, 59)
     assert found.signature.status == "found"
 
 
@@ -105,13 +112,14 @@ def test_a_run_of_nothing_but_a_cut_file_is_unreadable(tmp_path: Path) -> None:
         ptt.diagnose(tmp_path / "run")
 
 
-def test_links_out_of_the_run_are_not_followed(run: Path, tmp_path: Path) -> None:
+def test_links_out_of_the_run_are_not_followed(tmp_path: Path) -> None:
+    run = write_recorder_run(tmp_path / "run", growing(steps=3))
     outside = tmp_path / "outside.parquet"
-    shutil.copy(run / VICTIM, outside)
+    pl.read_parquet(run / "tokens" / "step_000003.parquet").with_columns(step=999).write_parquet(outside)
     (run / "tokens" / "step_000999.parquet").symlink_to(outside)
     (run / "more").symlink_to(tmp_path)
     found = ptt.diagnose(run)
-    assert found.run.last_step == 700
+    assert found.run.last_step == 3
     assert any("link" in (told.note or "") for told in found.sources)
 
 
@@ -138,24 +146,24 @@ def test_a_rule_that_crashes_costs_neither_the_report_nor_its_own_silence(
     assert decide(found, fail_on=None) is Outcome.CRASHED
 
 
-def test_logprobs_that_die_are_critical_and_dated(run: Path) -> None:
+def test_logprobs_that_die_are_critical_and_dated(made: Path) -> None:
     """The last files hold nothing but NaN: the figures end before them, and that must not look healthy."""
-    for path in sorted((run / "tokens").glob("*.parquet"))[-20:]:
+    paths = sorted((made / "tokens").glob("*.parquet"))[-20:]
+    for path in paths:
         dead = pl.col("policy_logp").list.eval(pl.element() * float("nan"))
         pl.read_parquet(path).with_columns(dead).write_parquet(path)
-    first = min(int(path.stem[-6:]) for path in sorted((run / "tokens").glob("*.parquet"))[-20:])
-    found = ptt.diagnose(run)
+    first = int(paths[0].stem[-6:])
+    found = ptt.diagnose(made)
     (finding,) = [finding for finding in found.findings if finding.id == "missing-logprobs"]
     assert finding.severity == "critical"
     assert finding.onset_step == first
 
 
 def test_brackets_and_stars_in_names_are_names(tmp_path: Path) -> None:
-    place = tmp_path / "a[1]" / "b*"
-    shutil.copytree(SAMPLE, place)
+    place = write_recorder_run(tmp_path / "a[1]" / "b*", growing(steps=12))
     found = ptt.diagnose(place, out=tmp_path / "o[0]")
     assert found.to_json() == ptt.diagnose(place, out=tmp_path / "o[0]").to_json()
-    assert found.signature.status == "found"
+    assert found.run.step_count == 12
 
 
 def test_a_null_beside_a_value_is_not_a_loss(tmp_path: Path) -> None:
