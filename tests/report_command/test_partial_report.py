@@ -89,8 +89,8 @@ def test_the_timeline_is_drawn_and_no_other_figure(tmp_path: Path) -> None:
         assert f'id="{link}"' in quiet, link
 
 
-def test_an_alarm_is_told_though_its_name_is_not_there(findings: dict[str, Path]) -> None:
-    text = words(read_findings(findings["tool_tail_growth"]))
+def test_an_alarm_is_told_though_its_name_is_not_there(tmp_path: Path) -> None:
+    text = words(partly("tool_tail_growth", tmp_path))
     assert (
         "The usual curves raised an alarm, 285 steps (259 to 354) after the tail's own alarm; findings.json does not"
         in text
