@@ -11,6 +11,7 @@ from types import MappingProxyType
 import numpy as np
 import polars as pl
 import pytest
+from judged_runs import judged_run
 
 from ptt import InputError, Settings, api
 from ptt.diagnostics.model import Diagnosis, JsonScalar, Severity
@@ -156,7 +157,7 @@ def test_a_store_made_by_ingest_is_judged_without_the_run(tmp_path: Path) -> Non
     api.ingest(run, out=tmp_path / "kept")
     shutil.rmtree(run)
     found = opened(tmp_path / "kept", tmp_path / "x")
-    whole = api.diagnose(SAMPLES / "tool_tail_growth")
+    whole = judged_run("tool_tail_growth")
     assert found.diagnosis.signature == whole.signature
     assert found.profile is not None
     assert [finding.id for finding in found.diagnosis.findings] == [finding.id for finding in whole.findings]
@@ -185,7 +186,7 @@ def test_a_damaged_run_is_kept_with_what_was_left_of_it(tmp_path: Path) -> None:
 
 
 def test_values_come_back_with_their_types(tmp_path: Path) -> None:
-    diagnosis = api.diagnose(SAMPLES / "tool_tail_growth")
+    diagnosis: Diagnosis = judged_run("tool_tail_growth")
     odd: dict[str, JsonScalar] = {
         "nan": float("nan"),
         "inf": float("-inf"),
