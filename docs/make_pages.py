@@ -715,7 +715,7 @@ def import_table() -> dict[str, list[str]]:
     return {room: sorted(imports, key=order.index) for room, imports in ALLOWED.items()}
 
 
-ROOMS = ("advisories", "model.py", "schema.py", "evidence", "verdict", "rules", "statistics", "engines", "traces")
+ROOMS = ("advisories", "model", "schema.py", "evidence", "verdict", "rules", "statistics", "engines", "traces")
 """Whose texts can stand in a diagnosis: every sentence of one is put together from the literals of these."""
 
 

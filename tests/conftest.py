@@ -8,12 +8,15 @@ import shutil
 import sys
 import warnings
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from judged_runs import shared_folder
 
+from ptt.cli import output
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Healthy, RuleVerdict
 from ptt.diagnostics.rules import RULES
@@ -47,6 +50,23 @@ def pytest_configure(config: pytest.Config) -> None:
     if sys.dont_write_bytecode and not controls:  # else each command that a test starts would compile the package anew
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(shared_folder() / "bytecode")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_artist() -> Iterator[None]:
+    """Have the commands of a session share the process that draws: it takes as long to start as most tests."""
+    artist = output.artist
+    kept: list[output.Artist] = []
+    with ExitStack() as until_the_end, pytest.MonkeyPatch.context() as patch:
+
+        @contextmanager
+        def shared() -> Iterator[output.Artist]:
+            if not kept:
+                kept.append(until_the_end.enter_context(artist()))
+            yield kept[0]
+
+        patch.setattr(output, "artist", shared)
+        yield
 
 
 def pytest_collection_finish() -> None:

@@ -221,7 +221,7 @@ def test_links_at_the_root_lead_into_the_package() -> None:
         assert link.resolve() == (ROOT.parent / target).resolve()
 
 
-PUBLIC = ("__init__.py", "__main__.py", "api", "recorders", "diagnostics/model.py")  # read by those who import ptt
+PUBLIC = ("__init__.py", "__main__.py", "api", "recorders", "diagnostics/model")  # read by those who import ptt
 CALLED_BY_PICKLE = {"dispatch", "find_class", "persistent_load"}  # of classes that are mixed into its readers
 FEW = 9  # uses that may all be a definition's own: it calls itself
 UNCALLED = {  # to be removed: nothing may be added here

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
+from builders import growing, write_recorder_run
 
 import ptt
 from ptt.diagnostics.model import Source
 
-SAMPLE = Path(__file__).parents[1] / "sample_logs" / "tool_tail_growth"
-VICTIM = "tokens/step_000097.parquet"
+VICTIM = "tokens/step_000020.parquet"
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    shutil.copytree(SAMPLE, tmp_path / "run")
-    return tmp_path / "run"
+    """A run of 60 files, whose post-tool tail grows."""
+    return write_recorder_run(tmp_path / "run", growing())
 
 
 def source(diagnosis: ptt.Diagnosis, path: str) -> Source:
@@ -53,8 +52,8 @@ def short_lists(path: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "says", "bad", "lost"),
     [
-        (cut, "cut", 0, 32),
-        (scramble_pages, "pages are damaged", 32, 32),
+        (cut, "cut", 0, 16),
+        (scramble_pages, "pages are damaged", 16, 16),
         (text_logps, "ref_logp", 0, 0),  # its other logprob stays
         (short_lists, "5 rows left out", 5, 5),
     ],
@@ -62,7 +61,6 @@ def short_lists(path: Path) -> None:
 def test_one_harmed_file_costs_itself_and_is_named(
     harm: Callable[[Path], None], says: str, bad: int, lost: int, run: Path
 ) -> None:
-    whole = ptt.diagnose(SAMPLE)
     harm(run / VICTIM)
     found = ptt.diagnose(run)
     told = source(found, VICTIM)
@@ -70,7 +68,7 @@ def test_one_harmed_file_costs_itself_and_is_named(
     assert says in told.note
     assert told.rows_bad >= bad
     assert found.signature.status == "found"
-    assert found.run.sequences == whole.run.sequences - lost
+    assert found.run.sequences == 60 * 16 - lost
 
 
 def test_null_and_nan_logprobs_are_counted_and_never_filled(run: Path) -> None:
@@ -80,7 +78,7 @@ def test_null_and_nan_logprobs_are_counted_and_never_filled(run: Path) -> None:
     frame.with_columns(broken).write_parquet(path)
     found = ptt.diagnose(run)
     steps = found.tables["step_stats"].filter(pl.col("pair") == "policy/ref")["step"].to_list()
-    assert 97 not in steps
+    assert (20 in steps, len(set(steps))) == (False, 59)
     assert found.signature.status == "found"
 
 
@@ -98,26 +96,26 @@ def test_a_torn_jsonl_line_costs_that_line(tmp_path: Path) -> None:
 
 
 def test_a_run_of_nothing_but_a_cut_file_is_unreadable(tmp_path: Path) -> None:
-    (tmp_path / "run" / "tokens").mkdir(parents=True)
-    shutil.copy(SAMPLE / VICTIM, tmp_path / "run" / VICTIM)
-    cut(tmp_path / "run" / VICTIM)
+    run = write_recorder_run(tmp_path / "run", growing(steps=1))
+    cut(run / "tokens" / "step_000001.parquet")
     with pytest.raises(ptt.InputError, match="could be read"):
-        ptt.diagnose(tmp_path / "run")
+        ptt.diagnose(run)
 
 
-def test_links_out_of_the_run_are_not_followed(run: Path, tmp_path: Path) -> None:
+def test_links_out_of_the_run_are_not_followed(tmp_path: Path) -> None:
+    run = write_recorder_run(tmp_path / "run", growing(steps=3))
     outside = tmp_path / "outside.parquet"
-    shutil.copy(run / VICTIM, outside)
+    pl.read_parquet(run / "tokens" / "step_000003.parquet").with_columns(step=999).write_parquet(outside)
     (run / "tokens" / "step_000999.parquet").symlink_to(outside)
     (run / "more").symlink_to(tmp_path)
     found = ptt.diagnose(run)
-    assert found.run.last_step == 700
+    assert found.run.last_step == 3
     assert any("link" in (told.note or "") for told in found.sources)
 
 
 @pytest.mark.slow
 def test_a_rule_that_crashes_costs_neither_the_report_nor_its_own_silence(
-    monkeypatch: pytest.MonkeyPatch,
+    run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ptt.diagnostics.gate.judge import decide
     from ptt.diagnostics.gate.results import Outcome
@@ -130,7 +128,7 @@ def test_a_rule_that_crashes_costs_neither_the_report_nor_its_own_silence(
 
     bad = Rule(id="bursting", link=Link.NUMERICS, check=burst)  # type: ignore[arg-type]
     monkeypatch.setattr("ptt.diagnostics.verdict.run_rules.RULES", (*RULES, bad))
-    found = ptt.diagnose(SAMPLE)
+    found = ptt.diagnose(run)
     assert [crash.id for crash in found.crashes] == ["bursting"]
     assert "no such luck" in found.crashes[0].error
     assert "bursting" in found.to_html()
@@ -140,10 +138,11 @@ def test_a_rule_that_crashes_costs_neither_the_report_nor_its_own_silence(
 
 def test_logprobs_that_die_are_critical_and_dated(run: Path) -> None:
     """The last files hold nothing but NaN: the figures end before them, and that must not look healthy."""
-    for path in sorted((run / "tokens").glob("*.parquet"))[-20:]:
+    paths = sorted((run / "tokens").glob("*.parquet"))[-20:]
+    for path in paths:
         dead = pl.col("policy_logp").list.eval(pl.element() * float("nan"))
         pl.read_parquet(path).with_columns(dead).write_parquet(path)
-    first = min(int(path.stem[-6:]) for path in sorted((run / "tokens").glob("*.parquet"))[-20:])
+    first = int(paths[0].stem[-6:])
     found = ptt.diagnose(run)
     (finding,) = [finding for finding in found.findings if finding.id == "missing-logprobs"]
     assert finding.severity == "critical"
@@ -151,11 +150,10 @@ def test_logprobs_that_die_are_critical_and_dated(run: Path) -> None:
 
 
 def test_brackets_and_stars_in_names_are_names(tmp_path: Path) -> None:
-    place = tmp_path / "a[1]" / "b*"
-    shutil.copytree(SAMPLE, place)
+    place = write_recorder_run(tmp_path / "a[1]" / "b*", growing(steps=12))
     found = ptt.diagnose(place, out=tmp_path / "o[0]")
     assert found.to_json() == ptt.diagnose(place, out=tmp_path / "o[0]").to_json()
-    assert found.signature.status == "found"
+    assert found.run.step_count == 12
 
 
 def test_a_null_beside_a_value_is_not_a_loss(tmp_path: Path) -> None:

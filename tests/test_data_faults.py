@@ -10,7 +10,7 @@ from benchmarks.data_faults import FAULTS, PRECISIONS, harmed, make, said
 
 pytestmark = pytest.mark.slow
 
-SEEDS = range(1000, 1003)  # none that the sweep itself begins with
+SEEDS = range(1000, 1002)  # none that the sweep itself begins with
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from judged_runs import judged_run
 
 import ptt
 
@@ -158,13 +159,11 @@ def test_an_engine_that_scored_other_tokens_is_named(harm: Harm, name: str, tmp_
 
 def test_no_fault_is_seen_where_there_is_none() -> None:
     for story in ("healthy", "tool_tail_growth", "kl_penalised", "collapse"):
-        links = {finding.link for finding in ptt.diagnose(SAMPLES / story).findings}
+        links = {finding.link for finding in judged_run(story).findings}
         assert "data_validity" not in links, story
 
 
-@pytest.mark.parametrize(
-    ("pair", "temperature"), [(("policy", "ref"), 0.7), (("policy", "rollout"), 0.7), (("policy", "rollout"), 1.4)]
-)
+@pytest.mark.parametrize(("pair", "temperature"), [(("policy", "ref"), 0.7), (("policy", "rollout"), 1.4)])
 def test_mixed_temperatures_are_estimated_and_one_for_all_is_not_mixed(
     pair: tuple[str, str], temperature: float, tmp_path: Path
 ) -> None:

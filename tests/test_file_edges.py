@@ -174,7 +174,11 @@ BEYOND = (1.7e308, -1.7e308, 1e101, 5e-324, 1e-320, -1e-200)
 
 
 @pytest.mark.parametrize(
-    ("metrics", "value"), [*((LOGGED, value) for value in BEYOND), *(((metric,), 1.7e308) for metric in LOGGED)]
+    ("metrics", "value"),
+    [
+        *((LOGGED, value) for value in BEYOND),
+        *(pytest.param((metric,), 1.7e308, marks=pytest.mark.slow) for metric in LOGGED),
+    ],
 )
 def test_a_value_beyond_any_arithmetic_counts_as_infinite_or_zero(
     tmp_path: Path, metrics: tuple[str, ...], value: float

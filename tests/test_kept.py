@@ -11,6 +11,8 @@ from types import MappingProxyType
 import numpy as np
 import polars as pl
 import pytest
+from judged_runs import judged_run
+from test_kept_damage import write_run
 
 from ptt import InputError, Settings, api
 from ptt.diagnostics.model import Diagnosis, JsonScalar, Severity
@@ -122,17 +124,11 @@ def test_other_settings_and_other_rules_are_judged_anew(tmp_path: Path) -> None:
     assert ids(after) - ids(before) == {"custom:mine"}
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "torn",
-        "gone table",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("other version", "wrong type", "path")),
-    ],
-)
 @pytest.mark.slow
+@pytest.mark.parametrize("damage", ["torn", "gone table", "other version", "wrong type", "path"])
 def test_a_damaged_record_is_made_anew(damage: str, tmp_path: Path) -> None:
-    first = opened(SAMPLES / "healthy", tmp_path / "o")
+    run = write_run(tmp_path / "run")
+    first = opened(run, tmp_path / "o")
     place = tmp_path / "o" / "store" / "kept" / "diagnosis.json"
     document = json.loads(place.read_text(encoding="ascii"))
     if damage == "torn":
@@ -146,7 +142,7 @@ def test_a_damaged_record_is_made_anew(damage: str, tmp_path: Path) -> None:
             "path": {"tables": [*document["tables"], "../../../secret"]},
         }[damage]
         place.write_text(json.dumps(document | changed), encoding="ascii")
-    assert texts(opened(SAMPLES / "healthy", tmp_path / "o").diagnosis) == texts(first.diagnosis)
+    assert texts(opened(run, tmp_path / "o").diagnosis) == texts(first.diagnosis)
 
 
 @pytest.mark.slow
@@ -156,7 +152,7 @@ def test_a_store_made_by_ingest_is_judged_without_the_run(tmp_path: Path) -> Non
     api.ingest(run, out=tmp_path / "kept")
     shutil.rmtree(run)
     found = opened(tmp_path / "kept", tmp_path / "x")
-    whole = api.diagnose(SAMPLES / "tool_tail_growth")
+    whole = judged_run("tool_tail_growth")
     assert found.diagnosis.signature == whole.signature
     assert found.profile is not None
     assert [finding.id for finding in found.diagnosis.findings] == [finding.id for finding in whole.findings]
@@ -185,7 +181,7 @@ def test_a_damaged_run_is_kept_with_what_was_left_of_it(tmp_path: Path) -> None:
 
 
 def test_values_come_back_with_their_types(tmp_path: Path) -> None:
-    diagnosis = api.diagnose(SAMPLES / "tool_tail_growth")
+    diagnosis: Diagnosis = judged_run("tool_tail_growth")
     odd: dict[str, JsonScalar] = {
         "nan": float("nan"),
         "inf": float("-inf"),

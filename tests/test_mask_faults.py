@@ -13,7 +13,7 @@ import pytest
 import ptt
 from ptt.diagnostics.model import Finding
 
-STEPS, SINCE, ROWS = 60, 31, 16
+STEPS, SINCE, ROWS = 40, 21, 16
 END, OPENING, HEADER = 2, 901, (902, 903)
 MINE = {"unmasked-tools", "misplaced-mask", "surprisal-off-entropy"}
 

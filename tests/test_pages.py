@@ -21,6 +21,7 @@ from ptt.cli.exits import Exit
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_generated_pages_are_current() -> None:
     done = subprocess.run(
         [sys.executable, "docs/make_pages.py", "--check"],

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from judged_runs import opened_run, shared_folder
 from parser_samples import SAMPLES, make_samples, pieces_of, table
 from typer.testing import CliRunner, Result
 
@@ -38,6 +39,12 @@ def document(done: Result) -> dict[str, Any]:
     assert done.exit_code == 0, done.output
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def of_sample(show: Show, *words: str) -> dict[str, Any]:
+    """Show something of the sample run from the store that other tests have judged."""
+    opened_run(RUN.name)
+    return document(show(RUN, *words, "--json", "--out", shared_folder() / RUN.name))
 
 
 def recorder_run(folder: Path, **changes: Any) -> Path:
@@ -91,11 +98,11 @@ def write_tokenizer(run: Path, words: dict[int, str], **more: Any) -> None:
 
 
 def test_the_top_sample_of_the_tail_equals_its_dump(show: Show) -> None:
-    listed = document(show(RUN, "--json"))["findings"]
+    listed = of_sample(show)["findings"]
     tail = next(finding for finding in listed if finding["finding"] == "tool-tail-growth")
     top = tail["samples"][0]
     assert top["chosen"] == "highest"
-    found = document(show(RUN, top["key"], "--json"))
+    found = of_sample(show, top["key"])
     step, row = map(int, top["key"].split(":"))
     recorded = pl.read_parquet(RUN / "tokens" / f"step_{step:06d}.parquet").row(row, named=True)
     for name in ("model_mask", "policy_logp", "ref_logp"):
@@ -390,7 +397,7 @@ def test_a_run_whose_findings_rest_on_curves_lists_none(show: Show, tmp_path: Pa
 
 
 def test_one_sample_of_two_updates_is_listed_once(show: Show) -> None:
-    (tail,) = [finding for finding in document(show(RUN, "--json"))["findings"] if finding["measure"] == "largest |r|"]
+    (tail,) = [finding for finding in of_sample(show)["findings"] if finding["measure"] == "largest |r|"]
     ids = [sample["sample_id"] for sample in tail["samples"]]
     assert len(set(ids)) == len(ids) == 9
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from ptt.cli.app import app
-from ptt.cli.options import EXAMPLES
+from ptt.cli.app import EXAMPLES, app
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.pipeline import RunLocation
 from ptt.diagnostics.pipeline import judge_run as judge

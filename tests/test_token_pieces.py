@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "APART_FROM", 0)
 
 
+@cache
 def made(sequences: int = 30, steps: int = 5, **changes: Any) -> pl.DataFrame:
     return sequences_of(Story(steps=steps, sequences=sequences, post=steady(0.8), nan_share=0.02, **changes))
 
@@ -359,7 +360,15 @@ TORN = {
 }
 
 
-@pytest.mark.parametrize(("torn", "keep"), [*((torn, True) for torn in TORN), ("two of them", False)])
+@pytest.mark.parametrize(
+    ("torn", "keep"),
+    [
+        ("two of them", True),
+        ("one row", True),
+        *(pytest.param(torn, True, marks=pytest.mark.slow) for torn in TORN if torn not in ("two of them", "one row")),
+        ("two of them", False),
+    ],
+)
 def test_a_file_that_is_damaged_inside_costs_itself_in_any_engine(
     torn: str, keep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,14 +404,14 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[str
 def test_a_damaged_file_costs_its_own_pieces_anew_and_no_others(
     run_pieces: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frame = made(sequences=32, steps=40)  # 40 pieces
-    manifest = write_files(tmp_path, [(part, 100, "recorder") for part in cut_at(frame, range(0, 1280, 20))])
-    tear(tmp_path / "050.parquet")
-    wanted = tables_of_run(tmp_path, without(manifest, ["050.parquet"]), tmp_path / "wanted")
+    frame = made(sequences=32, steps=20)  # 20 pieces
+    manifest = write_files(tmp_path, [(part, 100, "recorder") for part in cut_at(frame, range(0, 640, 20))])
+    tear(tmp_path / "025.parquet")
+    wanted = tables_of_run(tmp_path, without(manifest, ["025.parquet"]), tmp_path / "wanted")
     folded = counted(monkeypatch, token_pass, "fold_piece")
     looked = counted(monkeypatch, pl, "read_parquet")
     same(tables_of_run(tmp_path, manifest, tmp_path / "store", run_pieces=run_pieces), wanted)
-    assert len(folded) <= 40 + 3
+    assert len(folded) <= 20 + 3
     assert len(looked) <= 5  # files of a piece
 
 

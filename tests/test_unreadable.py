@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from gate_samples import check_of, policy
+from judged_runs import RUNS, judged_run
 from rich.console import Console
 from test_kept_damage import write_run
 from typer.testing import CliRunner
@@ -29,7 +30,6 @@ from ptt.diagnostics.parsers import PARSERS, run_files
 from ptt.diagnostics.store.ingest import ingest
 from ptt.reports.run.terminal import print_diagnosis
 
-WELL = Path(__file__).parents[1] / "sample_logs" / "healthy"
 HELD = "dac_override,-dac_read_search"  # what lets root read whatever it likes
 
 
@@ -141,7 +141,7 @@ def test_a_findings_json_tells_of_it_as_well(closed: str, run: Path, tmp_path: P
 
 
 def test_a_findings_json_of_a_sound_run_is_whole(tmp_path: Path) -> None:
-    (tmp_path / "findings.json").write_text(api.diagnose(WELL).to_json())
+    (tmp_path / "findings.json").write_text(judged_run("healthy").to_json())
     found = gate_of(tmp_path / "findings.json", tmp_path / "out", "[gate]\nmax_lost = 0\n")
     assert check_of(found, "extent:damage").claim == "every file could be read to its end"
     assert found.outcome is Outcome.PASSED
@@ -192,7 +192,7 @@ def test_a_run_that_may_not_be_entered_is_told_in_one_sentence(run: Path, tmp_pa
 
 def test_a_gate_goes_on_behind_a_run_that_may_not_be_entered(run: Path, tmp_path: Path, locks: set[Path]) -> None:
     locks.add(run)
-    words = ["gate", str(run), str(WELL), "--out", str(tmp_path / "out"), "--reports", "none", "--jobs", "1"]
+    words = ["gate", str(run), str(RUNS["healthy"]), "--out", str(tmp_path / "out"), "--reports", "none", "--jobs", "1"]
     assert CliRunner().invoke(app, words).exit_code == 5
     found = {one["name"]: one for one in json.loads((tmp_path / "out/gate.json").read_text())["runs"]}
     assert found["run"]["error"].startswith("run: is not readable: Permission denied;")

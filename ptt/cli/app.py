@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
 
@@ -27,14 +27,63 @@ from ptt.cli.options import (
     RulesOptions,
     ShowOptions,
     SourcesOptions,
-    TracesOptions,
     WatchOptions,
-    examples,
 )
 from ptt.cli.streams import finish, forgive, give_back_at_once
+from ptt.cli.traces_options import TracesOptions
 from ptt.diagnostics.errors import GIVE_A_RUN, no_such_path
 from ptt.stopping import collect_seldom, until_stopped
 from ptt.version import __version__
+
+KEEP_LINES: Final = "\b"  # click wraps a paragraph that does not begin with this character
+EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "": ("ptt diagnose runs/my_run", "ptt gate 'runs/*'", "ptt rules entropy-collapse"),
+    "diagnose": (
+        "ptt diagnose runs/my_run",
+        "ptt diagnose runs/seed_* -o ptt-report",
+        "ptt diagnose run.tar.zst --json --fail-on high",
+    ),
+    "compare": (
+        "ptt compare runs/before runs/after",
+        "ptt compare --group old=a1,a2,a3 --group new=b1,b2,b3 --baseline old",
+    ),
+    "gate": (
+        "ptt gate 'runs/*' --junit junit.xml",
+        "ptt gate runs/my_run --explain",
+        "ptt gate runs/my_run --baseline baselines/main.toml",
+    ),
+    "init": ("ptt init", "ptt init runs/seed_1 runs/seed_2 runs/seed_3"),
+    "report": ("ptt report ptt-report/my_run --redact -o to_share", "ptt report ptt-report/my_run --postmortem"),
+    "show": (
+        "ptt show runs/my_run",
+        "ptt show runs/my_run 120:3",
+        "ptt show runs/my_run 120:3 --text --pair old/rollout",
+    ),
+    "ingest": ("ptt ingest runs/my_run -o stores/my_run",),
+    "traces": ("ptt traces logs/agents.jsonl", "ptt traces runs/my_run/completions -o ptt-report"),
+    "watch": ("ptt watch runs/my_run", "ptt watch runs/my_run --on-stop 'scancel 4711' --report"),
+    "sources": ("ptt sources runs/my_run", "ptt sources runs/my_run --sample shapes.txt"),
+    "rules": ("ptt rules", "ptt rules entropy-collapse", "ptt rules --check my_rules/"),
+    "advisories": ("ptt advisories", "ptt advisories trl-5312", "ptt advisories runs/my_run"),
+    "check-config": (
+        "ptt check-config config.yaml",
+        "ptt check-config train.py requirements.txt",
+        "ptt check-config run.sh --framework verl --package verl==0.5.0",
+    ),
+    "baseline": (
+        "ptt baseline update main.toml runs/seed_1 runs/seed_2 runs/seed_3",
+        "ptt baseline diff main.toml --against runs/my_run",
+    ),
+    "baseline update": ("ptt baseline update main.toml runs/seed_1 runs/seed_2 runs/seed_3",),
+    "baseline show": ("ptt baseline show main.toml",),
+    "baseline diff": ("ptt baseline diff old.toml new.toml", "ptt baseline diff main.toml --against runs/my_run"),
+}
+
+
+def examples(command: str) -> str:
+    """Return the end of a command's help."""
+    return "\n".join((KEEP_LINES, "Examples:", *(f"  {line}" for line in EXAMPLES[command])))
+
 
 app = typer.Typer(
     name="ptt",

@@ -19,7 +19,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ptt.cli.options import EngineName, ReportOptions, TracesOptions
+from ptt.cli.options import EngineName, ReportOptions
+from ptt.cli.traces_options import TracesOptions
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store.archives import is_archive, run_name
 from ptt.diagnostics.store.folders import NOTE, hash_location, noted_run

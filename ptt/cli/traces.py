@@ -14,7 +14,6 @@ from rich.console import Console
 
 from ptt import api
 from ptt.cli.exits import CODES, fail_limit, figure_faults
-from ptt.cli.options import TracesOptions
 from ptt.cli.output import (
     DRAWING,
     check_figures,
@@ -29,6 +28,7 @@ from ptt.cli.output import (
     write_traces,
 )
 from ptt.cli.streams import print_json
+from ptt.cli.traces_options import TracesOptions
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.errors import InputError, SettingsError
 from ptt.diagnostics.gate.traces import decide_traces

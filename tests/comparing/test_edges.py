@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from judged_runs import judged_run
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -63,7 +64,7 @@ def test_findings_alone_show_verdicts_side_by_side_and_what_is_missing(tmp_path:
     for name in ("healthy", "collapse"):
         place = tmp_path / name / "findings.json"
         place.parent.mkdir()
-        place.write_text(api.diagnose(SAMPLES / name).to_json(), encoding="utf-8")
+        place.write_text(judged_run(name).to_json(), encoding="utf-8")
         places.append(str(place))
     done = CliRunner().invoke(app, ["compare", *places, "--out", str(tmp_path / "out")])
     assert done.exit_code == 4, done.output

@@ -180,6 +180,7 @@ def log(run: Path, kl: float) -> None:
     (run / "trainer_state.json").write_text(json.dumps({"global_step": 60, "log_history": rows}), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_action_s_step_writes_what_its_inputs_ask_for_and_tells_where(tmp_path: Path) -> None:
     log(tmp_path / "my runs" / "a", 0.01)
     log(tmp_path / "my runs" / "b", 0.5)

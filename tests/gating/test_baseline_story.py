@@ -77,6 +77,7 @@ def test_another_seed_of_the_setting_passes(file: str) -> None:
     assert {check["standing"] for check in held} == {"passed"}
 
 
+@pytest.mark.slow
 def test_tails_of_one_and_a_half_times_the_baselines_fail_it() -> None:
     done = gate("runs/worse", "runs/seed-4")
     assert done.exit_code == 3, done.stdout

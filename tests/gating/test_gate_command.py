@@ -80,7 +80,8 @@ def files(folder: Path) -> set[str]:
     ],
 )
 def test_it_ends_with_the_code_of_the_worst_and_leaves_the_evidence(runs: list[str], code: int, outcome: str) -> None:
-    done = gate(*(f"runs/{name}" for name in runs), "--junit", "ci/junit.xml", "--sarif", "ci/gate.sarif", "--quiet")
+    files_asked = ("--junit", "ci/junit.xml", "--sarif", "ci/gate.sarif")
+    done = gate(*(f"runs/{name}" for name in runs), *files_asked, "--jobs", "1", "--quiet")
     assert done.exit_code == code, done.stderr
     assert (told()["outcome"], told()["exit_code"]) == (outcome, code)
     assert files(Path("ci")) == {"junit.xml", "gate.sarif"}
@@ -110,7 +111,7 @@ def test_a_bad_archive_is_told_and_the_others_are_judged() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("which", "drawn"), [("all", 2), ("failed", 1), ("none", 0)])
 def test_reports_are_drawn_of_those_that_were_asked_for(which: str, drawn: int) -> None:
-    gate(f"runs/{HEALTHY}", f"runs/{BROKEN}", "--reports", which)
+    gate(f"runs/{HEALTHY}", f"runs/{BROKEN}", "--reports", which, "--jobs", "1")
     assert len(list(OUT.glob("*/report.html"))) == drawn
     assert sum(run["report"] is not None for run in told()["runs"]) == drawn
 

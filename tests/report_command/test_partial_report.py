@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from judged_runs import judged_run
 
 from ptt import api
 from ptt.diagnostics.model import Diagnosis
@@ -69,11 +70,18 @@ def test_what_it_holds_is_said_as_in_the_whole_report(
         assert all(sentence for sentence in happened(held))
 
 
-def test_the_timeline_is_drawn_and_no_other_figure(findings: dict[str, Path]) -> None:
-    page = render_html(read_findings(findings["tool_tail_growth"]))
+def partly(name: str, folder: Path) -> Diagnosis:
+    """Read back what findings.json holds of a run."""
+    place = folder / name
+    place.write_text(judged_run(name).to_json(), encoding="utf-8")
+    return read_findings(place)
+
+
+def test_the_timeline_is_drawn_and_no_other_figure(tmp_path: Path) -> None:
+    page = render_html(partly("tool_tail_growth", tmp_path))
     assert re.findall(r'<figure id="([^"]+)"', page) == ["timeline"]
     assert 'href="#figures"' in page
-    quiet = render_html(read_findings(findings["verl_ppo_healthy"]))
+    quiet = render_html(partly("verl_ppo_healthy", tmp_path))
     assert "<figure" not in quiet
     assert 'href="#figures"' not in quiet
     assert "<h2" in quiet
@@ -81,8 +89,8 @@ def test_the_timeline_is_drawn_and_no_other_figure(findings: dict[str, Path]) ->
         assert f'id="{link}"' in quiet, link
 
 
-def test_an_alarm_is_told_though_its_name_is_not_there(findings: dict[str, Path]) -> None:
-    text = words(read_findings(findings["tool_tail_growth"]))
+def test_an_alarm_is_told_though_its_name_is_not_there(tmp_path: Path) -> None:
+    text = words(partly("tool_tail_growth", tmp_path))
     assert (
         "The usual curves raised an alarm, 285 steps (259 to 354) after the tail's own alarm; findings.json does not"
         in text

@@ -326,7 +326,7 @@ def test_too_few_values_are_not_judged(rule: Rule) -> None:
 
 @pytest.mark.parametrize("likeness", [0.0, 0.3, 0.6, 0.8])
 @pytest.mark.parametrize("count", [40, 100, 300, 700])
-@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 13), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 13), marks=pytest.mark.slow)])
 def test_healthy_noise_and_drift_give_nothing(likeness: float, count: int, seeds: range) -> None:
     """Sixteen kinds of run times thirteen seeds: over two hundred."""
     for seed in seeds:

@@ -61,7 +61,6 @@ CONFINED: dict[str, tuple[str, Any, tuple[Any, ...], str, Link]] = {
     "policy version": ("policy_version", 0, (7, 9), "in samples of policy version 0", Link.DATA_FRESHNESS),
     "prompt_source": ("attribute:prompt_source", "gsm", ("web", "code"), "where `prompt_source` is `gsm`",
                       Link.POLICY_UPDATE),
-    "flavour": ("attribute:flavour", "sour", ("sweet", "salty"), "where `flavour` is `sour`", Link.POLICY_UPDATE),
 }  # fmt: skip
 
 

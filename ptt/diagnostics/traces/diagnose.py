@@ -8,6 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+import polars as pl
+
 from ptt.diagnostics.errors import describe
 from ptt.diagnostics.evidence.tail_details import EpisodeTails
 from ptt.diagnostics.model import (
@@ -25,7 +28,6 @@ from ptt.diagnostics.model import (
 from ptt.diagnostics.rules.interface import identified
 from ptt.diagnostics.statistics.clustered_share import MIN_CLUSTERS
 from ptt.diagnostics.traces import changes, conduct, cost, outcomes, partings, rewards, texts, token_tail, tools
-from ptt.diagnostics.traces.failing_tools import failing_tools
 from ptt.diagnostics.traces.judging import Check, Judged, undated
 from ptt.diagnostics.traces.model import TraceDiagnosis, TraceSet
 from ptt.diagnostics.traces.tables import TraceTables, count_traces, gather_tables
@@ -58,6 +60,7 @@ NOTHING: Final = "none of the checks could be made"
 LABELLED_SHARE: Final = 0.5  # of the episodes: with fewer labels, those that have none may be what failed
 SUCCESS: Final = "success"  # id of the check of what is labelled
 REPORT_FOLDER: Final = "REPORT_FOLDER"  # in a step to take: where the report lies, which no diagnosis knows
+MAX_TOOLS: Final = 16  # those with most failed calls: a chart of more is not read
 KEEP: Final = "run ptt traces NEXT --against REPORT_FOLDER to compare the next set with this one"
 
 
@@ -276,3 +279,26 @@ def _order(finding: Finding) -> tuple[int, int, int, float, str, str]:
     wide = -(finding.observed or 0.0) if finding.unit == "share" else 0.0
     since = finding.onset_step if finding.onset_step is not None else 0  # what is so throughout began with the traces
     return finding.severity.rank, since, list(Link).index(finding.link), wide, finding.id, finding.slice or ""
+
+
+def failing_tools(tables: TraceTables, blocks: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return `failing_tools`, the tools that fail, and `failures_over_order`: their calls by block of `over_order`."""
+    made = tables.calls.filter(pl.col("counted").is_not_null() & ~pl.col("malformed").fill_null(value=False))
+    failures = pl.col("counted").sum().cast(pl.Int64).alias("failures")
+    known = pl.len().cast(pl.Int64).alias("known")
+    most = made.group_by("tool").agg(known, failures).filter(pl.col("failures") > 0)
+    most = most.sort("failures", "tool", descending=[True, False]).head(MAX_TOOLS)
+    if most.is_empty():
+        return {}
+    of = made.select("episode", "tool", "counted").join(most.select("tool"), on="tool", nulls_equal=True)
+    place = tables.episodes["place"].to_numpy()[of["episode"].to_numpy()]
+    at = np.minimum(np.searchsorted(blocks["last"].to_numpy(), place), blocks.height - 1)
+    numbered = of.with_columns(pl.Series("block", blocks["block"].to_numpy()[at]))
+    over = numbered.group_by("tool", "block").agg(known, failures).sort("tool", "block")
+    first = of.filter("counted").sort("episode").unique("tool", keep="first", maintain_order=True)
+    names = tables.episodes.select("episode", first_episode="name", first_place="place")
+    first = first.join(names, on="episode").select("tool", "first_episode", "first_place")
+    return {
+        "failing_tools": most.join(first, on="tool", how="left", nulls_equal=True, maintain_order="left"),
+        "failures_over_order": over.join(blocks.select("block", "first", "last"), on="block", maintain_order="left"),
+    }

@@ -8,11 +8,25 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from ptt.diagnostics.model.outcome import Cost as Cost
+from ptt.diagnostics.model.outcome import Guard as Guard
+from ptt.diagnostics.model.outcome import Interval as Interval
+from ptt.diagnostics.model.outcome import Outcome as Outcome
+from ptt.diagnostics.model.outcome import SeriesOutcome as SeriesOutcome
+from ptt.diagnostics.model.outcome import Steps as Steps
+from ptt.diagnostics.model.outcome import StopReplay as StopReplay
+from ptt.diagnostics.model.update import CAUSES as CAUSES
+from ptt.diagnostics.model.update import GuardPrice as GuardPrice
+from ptt.diagnostics.model.update import Ledger as Ledger
+from ptt.diagnostics.model.update import LedgerShare as LedgerShare
+from ptt.diagnostics.model.update import OutputDiversity as OutputDiversity
+from ptt.diagnostics.model.update import Support as Support
+from ptt.diagnostics.model.update import SupportMass as SupportMass
+from ptt.diagnostics.model.update import SupportShare as SupportShare
+
 if TYPE_CHECKING:
     import polars as pl
 
-Interval = tuple[float, float]
-Steps = tuple[int, int]
 JsonScalar = str | int | float | bool | None
 
 STEP: Final = "step"
@@ -341,175 +355,6 @@ class RunVerdict:
     coverage: Coverage | None = None  # None: judged by a version that did not say
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeriesOutcome:
-    """What one recorded series did over the run, whatever it is called; values are its finite ones."""
-
-    name: str  # canonical; as spelt where it has no canonical name
-    logged_as: str
-    split: str = "train"  # train | eval
-    label: str = ""  # what a sentence calls it
-    unit: str = ""
-    direction: str | None = None  # "higher" or "lower" is better, by name or settings; None: not known
-    count: int = 0  # finite values
-    not_finite: int = 0  # values logged as NaN or an infinity
-    first_step: int | None = None
-    last_step: int | None = None
-    first: float | None = None
-    last: float | None = None
-    best: float | None = None  # by its direction; None where that is not known
-    best_step: int | None = None
-    low: float | None = None
-    high: float | None = None
-    early: float | None = None  # mean of its first part
-    late: float | None = None  # mean of its last part
-    change: Interval | None = None  # 95%, late less early, autocorrelation allowed for; None: too few values
-    movement: str = "cannot_say"  # rose | fell | flat | cannot_say
-    detectable: float | None = None  # smallest change that would have been told from its noise
-    still_moving: bool = False  # in its last part, the way it moved before
-    settled_at: int | None = None  # step from which on it lies about its last level; None: not before its second half
-    turn: float | None = None  # level beyond both ends, where it went and came back from
-    turn_step: int | None = None
-    changed_at: int | None = None  # step from which on it stayed at its new level
-    changed_interval: Steps | None = None
-    spikes: int = 0  # values far off their neighbours
-    noise: float | None = None  # standard deviation of a value about its own course
-    at_zero: float = 0.0  # share of values that are exactly 0
-    bound: float | None = None  # its smallest or largest value, where it stays there at the end
-    at_bound: float = 0.0  # share of its values at that bound
-    spread_left: float | None = None  # late noise over early noise
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How far a run got and what it did, whether or not anything is wrong with it."""
-
-    ended: str = "unknown"  # finished | stopped | killed | crashed | running | unknown
-    steps: Steps | None = None
-    planned: int | None = None
-    series: tuple[SeriesOutcome, ...] = ()  # most telling first
-    series_left_out: int = 0  # more series than are kept
-    best_checkpoint: str | None = None
-    how_ended: str = ""  # the sentences of `said`, each where there is something to say
-    did: str = ""  # what moved from what to what
-    cost: str = ""
-    said: str = ""  # two or three sentences
-
-
-@dataclass(frozen=True, kw_only=True)
-class LedgerShare:
-    """What tokens of one kind hold of the update."""
-
-    by: str  # slice, tail, tool name, tool result, distance, turn, outcome, group, rank or env
-    value: str
-    share: float  # of the absolute contributions
-    token_share: float
-    signed: float  # sum of the signed contributions over that of all absolute ones
-    kl: float  # of its contributions, the KL penalty's
-    masked: float  # taken by masks, of what there would be without masks, caps and clips
-    truncated: float
-    clipped: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuardPrice:
-    """What a guard would have taken from the update in the late window, replayed on the recorded tokens."""
-
-    guard: str
-    pair: str | None  # whose ratio it is on
-    tail: Interval | None  # part of the tail's contributions that it takes, at the bounds of the scores' norms
-    cost: Interval | None  # of all other contributions
-    second_moment: float | None  # late, over the early one without the guard; None: it cannot be replayed
-    holds: bool  # that ratio is within its early level
-    reason: str = ""  # what its numbers are a bound of, where they are no replay
-
-    @property
-    def name(self) -> str:
-        """What tells it from the others."""
-        return f"{self.guard} {self.pair}" if self.pair else self.guard
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ledger:
-    """What the update rests on, and what guards would cost."""
-
-    finding: str  # id of the finding that it explains
-    objective: str  # the loss whose weights these are, and what says so
-    reason: str = ""  # why it is not judged; empty where it is
-    said: str = ""  # in a sentence
-    place: str = ""  # where most of the tokens that hold half of it stand; empty where no place holds most of them
-    approximated: str = ""  # what is not recorded, and how far off that makes the numbers
-    since: int | None = None  # first step that `said` and the shares are of
-    steps: int = 0  # that were read
-    tokens: int = 0
-    half_tokens: float | None = None  # least share of the tokens since then that holds half of the update
-    early_half_tokens: float | None = None  # the same, of the early third
-    effective_sequences: float | None = None  # effective number of sequences, over their number
-    tail_share: float | None = None  # of the contributions, those of tokens with |r| above 2 nats
-    tail_tokens: float | None = None  # of the tokens
-    second_moment: float | None = None  # sum of the squared contributions of a step: late over early
-    shares: tuple[LedgerShare, ...] = ()
-    guards: tuple[GuardPrice, ...] = ()
-    cheapest: str | None = (
-        None  # name of the guard that costs least of those that hold it; None: none does, or none need
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Guard:
-    """Something to set so that the next run does not go the same way, with the value that this run gives."""
-
-    name: str  # kl-cap | tail-cap | rollback | curriculum
-    value: float
-    unit: str
-    says: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class StopReplay:
-    """Where an always-valid watch over this run would have stopped it, at a budget of false stops for the whole run.
-
-    step: None where it would have run to its end. watched: rules that had enough values for a test.
-    """
-
-    budget: float
-    first_step: int
-    last_step: int
-    step: int | None = None
-    rule: str = ""
-    since_step: int | None = None  # where what it was stopped for probably began
-    claim: str = ""
-    warned_step: int | None = None  # of the first warning
-    guards: tuple[Guard, ...] = ()
-    watched: tuple[str, ...] = ()
-
-    @property
-    def said(self) -> str:
-        """One sentence: at which step, of how many, and how sure."""
-        odds = f"one false stop in {1 / self.budget:,.0f} runs"
-        if self.step is None:
-            return f"A live watch would not have stopped it, at {odds}."
-        return f"It could have been stopped at step {self.step:,} of {self.last_step:,}, at {odds}."
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """What a run went on for after the fault of its headline began, and after the point where it could have stopped.
-
-    steps: from the first step with the fault to the last, both included. hours: None where no times are logged.
-    """
-
-    rule: str
-    onset_step: int
-    last_step: int
-    steps: int
-    hours: float | None = None
-    stop_step: int | None = None  # where a watch would have stopped it; None: nowhere
-    steps_after_stop: int | None = None
-    hours_after_stop: float | None = None
-    said: str = ""  # one sentence; where it could have stopped, it follows the one that says so
-
-
 MISCOUNTED: Final = "miscounted"
 """Key of a finding's evidence: the canonical metrics that are not what they are called, and whose judgements follow."""
 
@@ -542,74 +387,6 @@ class AuditRow:
     reason: str = ""  # why it is not checkable, or what may be the matter
     missing: tuple[str, ...] = ()  # columns or metrics that would make it checkable
     finding: str | None = None  # id of the rule whose finding it led to
-
-
-CAUSES: Final = {
-    "errors": "failed calls",
-    "novelty": "unfamiliar tool output",
-    "length": "long contexts",
-    "exposure": "a larger share of tokens after tools",
-}
-"""What a tail after tools may follow, as prose calls it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SupportShare:
-    """How much of the late tail after tools goes with one cause: with `exposure`, of the tail's growth a token."""
-
-    cause: str  # novelty | errors | length | exposure
-    share: float | None  # None: cannot be told, for `reason`
-    interval: Interval | None
-    reason: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SupportMass:
-    """How probable what the policy says is under the reference, in one part of a window's tokens."""
-
-    window: str  # early | late
-    by: str  # slice, novelty, tool result, distance, confidence: all but `slice` of tokens after tools
-    value: str
-    tokens: int
-    groups: int  # prompt groups, or sequences, with a token of it
-    policy: float  # mean probability under the policy
-    reference: float  # under the other side of the pair
-    reference_interval: Interval
-    unsupported: float  # share of tokens that the other side gives less than 1%
-    unsupported_interval: Interval
-    tail_share: float | None  # of the tail of the slices, or of all of the tail after tools
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutputDiversity:
-    """How new the tools' outputs of a window were beside those of all earlier steps that were read."""
-
-    window: str  # early | mid | late
-    outputs: int
-    distinct: int
-    exact: float  # shares: seen before as a whole, in at least half of its n-grams, or in less
-    near: float
-    unseen: float
-    familiarity: float  # mean share of earlier outputs that hold an n-gram of an output
-
-
-@dataclass(frozen=True, kw_only=True)
-class Support:
-    """What the tail follows, and the mass that the reference has where the policy goes, from steps read again."""
-
-    follows: str  # a cause; "none": none of them dominates; "cannot_tell"
-    reason: str  # why it cannot be told
-    pair: str
-    steps: int  # read again
-    tokens: int  # of the policy in them
-    groups: int  # prompt groups, or sequences, with tokens after tools in the late window
-    shares: tuple[SupportShare, ...]
-    masses: tuple[SupportMass, ...]
-    outputs: tuple[OutputDiversity, ...]
-    alpha: Interval | None  # share of the policy's tokens that come after tools, early and late
-    changes: str  # of the policy after tools, from the middle to the late third: moves | frozen | cannot_tell
-    change: float | None = None  # late mean |r| there over the one before
-    change_interval: Interval | None = None
 
 
 class Strength(StrEnum):
