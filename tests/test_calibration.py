@@ -172,6 +172,15 @@ def test_growth_of_text_by_the_same_factor_is_not_localised_however_many_nats_it
     assert truth_of(plain(post=STEP, text=STEP, text_p99=0.05)).signature is False
 
 
+def test_a_sequence_that_repeats_another_has_its_calls_too() -> None:
+    drawn = [one for one in map(draw, range(FIRST, FIRST + 100)) if one.layout.duplicates and one.layout.group > 1]
+    for one in drawn[:5]:
+        rows = make(one).select(["model_mask", "tool_names"]).to_pylist()
+        masks = [np.concatenate([[True], row["model_mask"]]) for row in rows]
+        answers = [int(np.count_nonzero(mask[:-1] & ~mask[1:])) for mask in masks]
+        assert answers == [len(row["tool_names"]) for row in rows]
+
+
 def test_bfloat16_is_the_upper_half_of_a_float32_rounded() -> None:
     values = -np.random.default_rng(0).exponential(1.0, 10_000).astype(np.float32)
     bits = values.view(np.uint32)
