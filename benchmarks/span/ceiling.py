@@ -100,7 +100,7 @@ def _of_scale(drawn: Drawn, tokens: Tokens) -> Ceiling:
 
 
 def _learning_noise(drawn: Drawn, level: FloatArray) -> float:
-    """Give the p-value of the true place by a test that learns the noise as `ptt` does, and allows for as much AR(1)."""
+    """Give the p-value at the true place of a test that learns the noise as `ptt` does, with as much AR(1)."""
     steps = drawn.layout.steps
     before, after = (np.flatnonzero(part) for part in sides(drawn, drawn.post))
     noise = StepNoise(observations=np.ones(len(steps), np.int64), gap=float(np.median(np.diff(steps))))
