@@ -23,7 +23,7 @@ CAUSES: Final = (
     "no test that must learn the noise shows it at 1%",
     "the tail is not shown to matter (p99 above ln 2)",
     "the test of growth or of its place",
-    "the run is not judged, or whether it lasts is not known",
+    "the run is not judged, or is not seen to stay high",
 )
 
 
@@ -31,11 +31,12 @@ def cause_of(one: Judged) -> str:
     """Give why the growth of a run was missed."""
     if ceiling(draw(one.seed)).p_value > ALARM:
         return CAUSES[0]
-    if not one.conditions:
+    met = one.conditions
+    if not met or (met["growth"] and not met["lasting"]):
         return CAUSES[3]
-    if not (one.conditions["growth"] and one.conditions["localised"]):
+    if not (met["growth"] and met["localised"]):
         return CAUSES[2]
-    return CAUSES[3] if one.conditions["material"] else CAUSES[1]
+    return CAUSES[1]
 
 
 def table(files: Sequence[Path]) -> list[str]:

@@ -17,7 +17,7 @@ from scipy.stats import t as student
 
 from benchmarks.naive import tokens_of
 from benchmarks.span.dump import make
-from benchmarks.span.run import BoolArray, Drawn, FloatArray, IntArray
+from benchmarks.span.run import BoolArray, Drawn, FloatArray, Form, IntArray
 from benchmarks.span.truth import sides
 from ptt.diagnostics.statistics.trend import Contrast, StepNoise, shift_p_value
 
@@ -55,7 +55,7 @@ def ceiling(drawn: Drawn) -> Ceiling:
 
 def _tokens(drawn: Drawn) -> Tokens:
     row, r, post = _read(drawn)
-    form = "scale" if drawn.post.form == "scale" else "share"  # what is drawn after it stays the same
+    form: Form = "scale" if drawn.post.form == "scale" else "share"  # what is drawn after it stays the same
     growth = replace(drawn.post, form=form, share=1.0, curve=np.ones_like)
     twice = [np.abs(_read(replace(drawn, post=replace(growth, size=size)))[1]) for size in (1.0, MARK)]
     sums = np.bincount(row, np.abs(r))
@@ -180,4 +180,4 @@ def _extremes(drawn: Drawn, tokens: Tokens, part: BoolArray) -> FloatArray:
     draws = np.log(np.abs(student.rvs(drawn.noise.freedom, size=20_000, random_state=SEED))).mean()
     x = size / np.exp(usual[tokens.row[part]] - draws)
     plain, far = (student.pdf(x / by, drawn.noise.freedom) / by for by in (1.0, drawn.post.size))
-    return np.bincount(tokens.row[part], np.log1p(drawn.post.share * (far / plain - 1)), rows)
+    return np.asarray(np.bincount(tokens.row[part], np.log1p(drawn.post.share * (far / plain - 1)), rows))
