@@ -204,8 +204,13 @@ def test_the_best_test_shows_clear_growth_and_none_where_there_is_none(growth: G
 
 def test_missed_growth_is_put_down_to_the_first_condition_that_was_not_met() -> None:
     seed = next(seed for seed in SEEDS["tests"] if (one := truth_of(draw(seed))).signature and one.carried > 3)
-    met = {"growth": True, "localised": True, "lasting": True, "material": True}
-    missed = [{}, met | {"growth": False}, met | {"lasting": None}, met | {"material": False}]
+    met: dict[str, bool | None] = {"growth": True, "localised": True, "lasting": True, "material": True}
+    missed: list[dict[str, bool | None]] = [
+        {},
+        met | {"growth": False},
+        met | {"lasting": None},
+        met | {"material": False},
+    ]
     causes = [cause_of(replace(RIGHT, seed=seed, conditions=one)) for one in missed]
     assert causes == [CAUSES[3], CAUSES[2], CAUSES[3], CAUSES[1]]
 
