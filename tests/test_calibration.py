@@ -13,6 +13,8 @@ from scipy.stats import binomtest
 
 from benchmarks import naive
 from benchmarks.calibration import SEEDS, lines_of, run, tasks_of
+from benchmarks.growth_ceiling import CAUSES, cause_of
+from benchmarks.span.ceiling import ceiling
 from benchmarks.span.draw import draw
 from benchmarks.span.dump import make, rounded
 from benchmarks.span.faults import PLANTED
@@ -170,6 +172,47 @@ def test_tool_use_goes_both_ways_between_next_to_none_and_next_to_all_in_a_quart
 def test_growth_of_text_by_the_same_factor_is_not_localised_however_many_nats_it_is_after_tools() -> None:
     assert truth_of(plain(post=STEP, text=STEP, text_p99=0.05)).why == "localised"
     assert truth_of(plain(post=STEP, text=STEP, text_p99=0.05)).signature is False
+
+
+def test_a_sequence_that_repeats_another_has_its_calls_too() -> None:
+    drawn = [one for one in map(draw, range(FIRST, FIRST + 100)) if one.layout.duplicates and one.layout.group > 1]
+    for one in drawn[:5]:
+        rows = make(one).select(["model_mask", "tool_names"]).to_pylist()
+        masks = [np.concatenate([[True], row["model_mask"]]) for row in rows]
+        answers = [int(np.count_nonzero(mask[:-1] & ~mask[1:])) for mask in masks]
+        assert answers == [len(row["tool_names"]) for row in rows]
+
+
+GROWN = {
+    "scale": STEP,
+    "one environment": replace(STEP, attribute="env", value="b"),
+    "share": replace(STEP, form="share", share=0.2, size=8.0),
+    "rare": replace(STEP, form="rare", share=0.008, size=30.0),
+}
+
+
+@pytest.mark.parametrize("growth", GROWN.values(), ids=GROWN)
+def test_the_best_test_shows_clear_growth_and_none_where_there_is_none(growth: Growth) -> None:
+    small = plain()
+    layout = replace(small.layout, per_step=np.full(40, 8))
+    noise = replace(small.noise, step_sd=np.full(40, 0.05))
+    assert ceiling(replace(small, layout=layout, noise=noise, post=growth)).p_value < 0.01
+    still = replace(small, layout=layout, noise=noise, post=replace(growth, size=1.001))
+    assert ceiling(still).p_value > 0.01
+    assert ceiling(still).noise_known > 0.01
+
+
+def test_missed_growth_is_put_down_to_the_first_condition_that_was_not_met() -> None:
+    seed = next(seed for seed in SEEDS["tests"] if (one := truth_of(draw(seed))).signature and one.carried > 3)
+    met: dict[str, bool | None] = {"growth": True, "localised": True, "lasting": True, "material": True}
+    missed: list[dict[str, bool | None]] = [
+        {},
+        met | {"growth": False},
+        met | {"lasting": None},
+        met | {"material": False},
+    ]
+    causes = [cause_of(replace(RIGHT, seed=seed, conditions=one)) for one in missed]
+    assert causes == [CAUSES[3], CAUSES[2], CAUSES[3], CAUSES[1]]
 
 
 def test_bfloat16_is_the_upper_half_of_a_float32_rounded() -> None:

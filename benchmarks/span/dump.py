@@ -35,9 +35,9 @@ def make(drawn: Drawn) -> pa.Table:
     parts, tool = _parts(generator, drawn, place)
     mask = np.repeat(np.tile(np.arange(parts.shape[1]) % 2 == 0, rows), parts.ravel())
     r = _log_ratios(generator, drawn, place, parts, values, tool, mask)
-    lengths = parts.sum(axis=1)
-    lengths, mask, r = _with_duplicates(generator, drawn, lengths, mask, r)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    source, lengths = _sources(generator, drawn, values), parts.sum(axis=1)
+    mask, r = _repeated(source, lengths, mask, r)
+    offsets = np.concatenate([[0], np.cumsum(lengths[source])])
     columns = _logps(generator, drawn, r)
     table = {
         "step": pa.array(drawn.layout.steps[place], pa.int64()),
@@ -49,7 +49,7 @@ def make(drawn: Drawn) -> pa.Table:
             for name, column in columns.items()
         },
     }
-    return pa.table(table | _attributes(drawn, values, tool, drawn.layout.steps[place]))
+    return pa.table(table | _attributes(drawn, values, tool, source, drawn.layout.steps[place]))
 
 
 def _chosen(generator: Generator, shares: FloatArray) -> IntArray:
@@ -165,20 +165,25 @@ def _step_noise(generator: Generator, drawn: Drawn) -> FloatArray:
     return np.asarray(path[steps])
 
 
-def _with_duplicates(
-    generator: Generator, drawn: Drawn, lengths: IntArray, mask: BoolArray, r: FloatArray
-) -> tuple[IntArray, BoolArray, FloatArray]:
-    """Let some sequences repeat the first of their group, token for token, as a sure policy does."""
+def _sources(generator: Generator, drawn: Drawn, values: dict[str, IntArray]) -> IntArray:
+    """Choose which sequence each one repeats: some the first of their group, as a sure policy does, the rest itself."""
+    rows = np.arange(int(drawn.layout.per_step.sum()))
     if not drawn.layout.duplicates or drawn.layout.group == 1:
-        return lengths, mask, r
-    rows = np.arange(len(lengths))
+        return rows
+    heads = rows - rows % drawn.layout.group
     again = generator.random(len(rows)) < drawn.layout.duplicates
-    source = np.where(again, rows - rows % drawn.layout.group, rows)
+    if "rank" in values:  # every rank has its own tokens
+        again &= values["rank"] == values["rank"][heads]
+    return np.where(again, heads, rows)
+
+
+def _repeated(source: IntArray, lengths: IntArray, mask: BoolArray, r: FloatArray) -> tuple[BoolArray, FloatArray]:
+    """Give the tokens of these sequences, token for token."""
     starts = np.cumsum(lengths) - lengths
     taken = lengths[source]
     within = np.arange(taken.sum()) - np.repeat(np.cumsum(taken) - taken, taken)
     index = np.repeat(starts[source], taken) + within
-    return taken, mask[index], r[index]
+    return mask[index], r[index]
 
 
 def _logps(generator: Generator, drawn: Drawn, r: FloatArray) -> dict[str, FloatArray]:
@@ -206,15 +211,17 @@ def rounded(values: FloatArray, precision: str) -> FloatArray:
 
 
 def _attributes(
-    drawn: Drawn, values: dict[str, IntArray], tool: IntArray, steps: IntArray
+    drawn: Drawn, values: dict[str, IntArray], tool: IntArray, source: IntArray, steps: IntArray
 ) -> dict[str, Sequence[object] | pa.Array]:
-    """Give the columns beside the tokens."""
+    """Give the columns beside the tokens: what is true of the sequence whose tokens these are."""
     named: dict[str, Sequence[object] | pa.Array] = {}
+    turns, tool = range(tool.shape[1]), tool[source]
+    failed = np.stack([_failed(values, turn)[source] for turn in turns], axis=1) if "tool result" in values else tool
+    values = {name: each[source] for name, each in values.items()}
     for one in drawn.attributes:
         if one.name == "tool":
             named["tool_names"] = _lists([one.values[at] if at >= 0 else None for at in tool.ravel()], tool)
         elif one.name == "tool result":
-            failed = np.stack([_failed(values, turn) for turn in range(tool.shape[1])], axis=1)
             named["tool_failed"] = _lists(failed.ravel().tolist(), tool)
         elif one.name == "rank":
             named["rank"] = pa.array(values["rank"], pa.int32())

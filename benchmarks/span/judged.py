@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -56,6 +56,7 @@ class Judged:
     lead: int | None
     naive: tuple[bool, ...]
     crashes: tuple[str, ...]
+    conditions: Mapping[str, bool | None] = field(default_factory=dict)  # of the signature; none: it was not judged
 
 
 def judge(task: tuple[int, str]) -> Judged:
@@ -103,6 +104,7 @@ def _judged(drawn: Drawn, fault: str, table: pa.Table, found: api.Diagnosis) -> 
         lead=None if signature.lead_is_lower_bound else signature.lead_steps,
         naive=_naive(drawn, table),
         crashes=tuple(f"{crash.id}: {crash.error}" for crash in found.crashes),
+        conditions=signature.conditions,
     )
 
 

@@ -443,6 +443,15 @@ def test_recorded_tokens_show_the_syncs_unless_the_engine_is_refreshed_at_the_sa
     assert healthy(reference({}, refreshed)).notes == ()
 
 
+def test_falls_that_neither_slice_shows_are_of_how_many_tokens_follow_tools() -> None:
+    drift = pair("policy/ref", p99=10 * synced(40))
+    one = drift["policy/ref"]
+    still = {name: series_of(name, level(0.05, 300, seed=7)) for name in ("text_only", "post_tool")}
+    assert healthy(reference({}, {"policy/ref": replace(one, slices=still)})).notes == ()
+    shared = still | {"post_tool": series_of("post_tool", synced(40))}
+    assert only_note(reference({}, {"policy/ref": replace(one, slices=shared)})).evidence["interval"] == 40
+
+
 def test_settings_tell_a_reference_that_moves_where_no_fall_does() -> None:
     settings: dict[str, Any] = {"sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 0.05}
     note = only_note(reference({"kl/ref": level(0.02, 300)}, **settings))

@@ -24,6 +24,11 @@ def until(end: float, share: float = 0.75) -> Scale:
     return lambda done: share if done < end else 0.0
 
 
+def first_calls(done: float) -> float:
+    """Six calls in all before two fifths of the run are over."""
+    return 0.0625 if done < 0.1 else 0.0 if done < 0.4 else 0.75
+
+
 STORIES: dict[str, Story] = {
     "found": Story(post=GROWS),
     "medium": Story(post=rising(0.05, 0.5)),
@@ -59,6 +64,11 @@ STORIES: dict[str, Story] = {
     "no tools": Story(post=GROWS, tool_share=steady(0.0)),
     "no head": Story(post=GROWS, head=0),
     "vanished": Story(post=GROWS, tool_share=until(0.4)),
+    "first calls late": Story(post=stepped(0.1, 1.5), tool_share=first_calls),
+    "first calls late, no growth": Story(post=steady(1.5), tool_share=first_calls),
+    "few calls at all": Story(
+        steps=31, post=lambda done: 0.1 if done < 0.85 else 1.5, tool_share=lambda done: 1.0 if done > 0.85 else 0.1
+    ),
     "vanished in the end": Story(post=GROWS, tool_share=until(0.82)),
     "too few tool tokens": Story(post=GROWS, tail=2, sequences=6, tool_share=steady(0.5)),
     "thin blocks": Story(post=rising(0.05, 3.0), steps=240, sequences=8, tail=8, tool_share=steady(0.13)),
@@ -355,6 +365,7 @@ def test_a_high_tail_is_told_by_its_level_whatever_is_known_of_growth(story: str
         ("no tools", "no token follows"),
         ("no head", "no token follows"),
         ("vanished", "vanished"),
+        ("first calls late, no growth", "too few post-tool tokens"),
         ("vanished in the end", "last sixth"),
         ("too few tool tokens", "too few post-tool tokens"),
         ("few text tokens", "too few text-only tokens"),
@@ -373,6 +384,11 @@ def test_where_the_tails_cannot_be_judged_it_says_why_and_never_healthy(story: s
     assert isinstance(judgement.verdict, NotJudged)
     assert judgement.verdict.reason == judgement.signature.reason
     assert judgement.verdict.enable
+
+
+@pytest.mark.parametrize("story", ["first calls late", "few calls at all"])
+def test_few_calls_at_first_do_not_hide_growth_that_later_blocks_show(story: str) -> None:
+    assert judged(story).signature.status is Answer.FOUND
 
 
 def test_a_few_holes_do_not_hide_the_signature() -> None:

@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptt.diagnostics.statistics.trend import (
+    StepNoise,
     block_correlation,
     block_covariance,
     classify_trend,
     first_lasting_excess,
     rolling_mean,
+    scan_shifts,
 )
 
 
@@ -118,3 +120,15 @@ def test_blocks_of_unequal_length_covary_as_the_means_of_their_steps_do() -> Non
     assert block_covariance(steps, likeness) == pytest.approx(means @ likeness**apart @ means.T)
     equal = block_covariance(np.full(3, 5), likeness)
     assert block_correlation(3, 5, likeness) == pytest.approx(equal / equal[0, 0])
+
+
+@pytest.mark.parametrize("count", [6, 7, 8, 9, 20])
+def test_a_shift_is_never_shown_by_two_blocks_against_two(count: int) -> None:
+    """Ranks of two against two differ by 1.55 standard deviations at most, and no growth passes 1.645."""
+    own, noise = np.full(count, np.nan), StepNoise(observations=np.ones(count, np.int64))
+    for seed in range(20):
+        values = np.random.default_rng(seed).normal(size=count)
+        scan = scan_shifts(values, values[:1], [], own=own, noise=noise, most_own=0.8, seed=1, draws=9)
+        assert scan.contrast is not None
+        first, second = len(scan.contrast.before), len(scan.contrast.after)
+        assert math.sqrt(3 * first * second / (first + second + 1)) > 1.645

@@ -58,7 +58,7 @@ BEHAVIOUR: Final = ("entropy", "reward/mean", "len/response_mean", "tools/call_f
 """Shows that the policy itself jumped: that explains a jump of its distance to the reference, without any swap."""
 BEHAVIOUR_FACTOR: Final = 1.3  # of its level, at that step
 MOVED_UPDATE: Final = 2.0  # times the usual |policy/old| at that step: so large an update may have moved the policy
-SAME_SHARE: Final = 0.5  # of the falls: if the distance to the engine falls too, the engine is the cause
+SAME_SHARE: Final = 0.5  # of the falls: a distance that falls as much falls too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ def gather_reference(
     seen, seen_in, restarts = None, None, None
     for series in distances:
         found = find_sawtooth(*_by_burst(*series.finite()))
-        if found is None or _engine_falls_too(found, pairs):
+        if found is None or _engine_falls_too(found, pairs) or _in_no_slice(found, pairs):
             continue
         seen_in = series.raw_name
         if setting is None and _at_restarts(found, rate_restarts):
@@ -311,19 +311,28 @@ def _positive(value: JsonScalar) -> int:
 
 def _engine_falls_too(found: Sawtooth, pairs: Mapping[str, PairSteps]) -> bool:
     """Return whether trainer and engine come together at the same steps: then the sampler was refreshed there."""
-    for name in ENGINE_PAIRS:
-        if name not in pairs:
-            continue
-        steps, values = pairs[name].mean_abs.finite()
-        ratios = []
-        for fall in found.falls:
-            place = int(np.searchsorted(steps, fall))
-            before, after = values[max(0, place - 2) : place], values[place : place + 2]
-            if len(before) and len(after) and np.median(before) > 0:
-                ratios.append(float(np.median(after) / np.median(before)))
-        if ratios and np.log(max(float(np.median(ratios)), 1e-9)) < -SAME_SHARE * np.log(found.factor):
-            return True
-    return False
+    return any(_falls_with(found, pairs[name].mean_abs) for name in ENGINE_PAIRS if name in pairs)
+
+
+def _in_no_slice(found: Sawtooth, pairs: Mapping[str, PairSteps]) -> bool:
+    """Return whether the distance falls in neither slice: then what fell is the share of tokens after tools."""
+    slices = next((tuple(pairs[name].slices.values()) for name in REF_PAIRS if name in pairs), ())
+    answers = [_falls_with(found, one) for one in slices]
+    return len(slices) > 1 and None not in answers and not any(answers)
+
+
+def _falls_with(found: Sawtooth, series: Series) -> bool | None:
+    """Return whether a distance falls at these steps as well, by half as much at least; None where it is unknown."""
+    steps, values = series.finite()
+    ratios = []
+    for fall in found.falls:
+        place = int(np.searchsorted(steps, fall))
+        before, after = values[max(0, place - 2) : place], values[place : place + 2]
+        if len(before) and len(after) and np.median(before) > 0:
+            ratios.append(float(np.median(after) / np.median(before)))
+    if not ratios:
+        return None
+    return math.log(max(float(np.median(ratios)), 1e-9)) < -SAME_SHARE * math.log(found.factor)
 
 
 LEAST_KL: Final = 1e-4  # nats a token: below it rounded logprobs and two estimators may differ by any factor

@@ -40,8 +40,10 @@ from ptt.diagnostics.statistics.tail_growth import (
 )
 from ptt.diagnostics.statistics.trend import MIN_PART, NULL_DRAWS, Contrast, StepNoise
 
-PERCENTILES_SHARE: Final = 0.7  # of the false-alarm rate; both shares sum to it (Bonferroni)
-RARE_SHARE: Final = 0.3
+PERCENTILES_SHARE: Final = 0.4  # of the false-alarm rate, for growth; both shares sum to it (Bonferroni)
+RARE_SHARE: Final = 0.6  # the larger: a few tokens show less, and p95 and p99 that grow are hardly ever near theirs
+PERCENTILES_PLACE_SHARE: Final = 0.7  # of the same rate, for where growth is: two percentiles, against two slices
+RARE_PLACE_SHARE: Final = 0.3
 MIN_WINDOW_TOKENS: Final = 300  # three tokens above p99: with fewer, a window's p99 means little
 MIN_GROWTH: Final = 1.2  # late over early, of the tail and of its ratio to text: less is no alarm
 MIN_RANK_SHIFT: Final = 1.645  # standard deviations of ranks (p of 0.05): a few outlier blocks are not growth
@@ -134,7 +136,8 @@ def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
     percentiles, p_value = tails.post.percentiles, shift.p_value
     localised: bool | None = None
     if shift.contrast is not None and _text_is_known(tails):
-        localised, of_localised = _localised(post, text, shift.contrast, rate, noise=noise)
+        of_place = PERCENTILES_PLACE_SHARE * limits["false_alarms"]
+        localised, of_localised = _localised(post, text, shift.contrast, of_place, noise=noise)
         p_value = max(p_value, of_localised) if math.isfinite(of_localised) else p_value
     contrast = None if shift.contrast is None else shift.contrast.spread(groups)
     material = _material(percentiles["p99"], contrast, limits["material_p99"])
@@ -176,8 +179,7 @@ def _since_equal(tails: Tails, tail: JudgedTail, step: int, limits: Limits) -> J
     """
     late = {name: part.windows_drawn[2] for name, part in tails.post.percentiles.items()}
     growth_p = _p_above(late["p99"], LEVEL_FLOOR)
-    rate = PERCENTILES_SHARE * limits["false_alarms"]
-    if not growth_p < rate or not _text_is_known(tails):
+    if not growth_p < PERCENTILES_SHARE * limits["false_alarms"] or not _text_is_known(tails):
         return tail
     text = tails.text.percentiles
     excess = {name: drawn - text[name].windows_drawn[2] for name, drawn in late.items()}
@@ -186,6 +188,7 @@ def _since_equal(tails: Tails, tail: JudgedTail, step: int, limits: Limits) -> J
     blocks = np.array([place for place, span in enumerate(tails.blocks) if span.first >= tails.windows[-1].first])
     held = _holds_nats(tails.post.counts, tails.text.counts, blocks, beyond=EXCESS_NATS)
     apart = max(float(part.windows[2] - text[each].windows[2]) for each, part in tails.post.percentiles.items())
+    rate = PERCENTILES_PLACE_SHARE * limits["false_alarms"]
     localised = True if held and excess_p < rate else False if apart <= EXCESS_NATS else None
     if localised is False and tail.conditions["localised"] is True:
         return tail
@@ -275,7 +278,7 @@ def _rare(tails: Tails, limits: Limits) -> JudgedTail | None:
         growth_p=rise.growth_p,
         conditions={
             "growth": True,
-            "localised": None if text is None else _rare_is_localised(tails, rise, text, rate),
+            "localised": None if text is None else _rare_is_localised(tails, rise, text, limits),
             "lasting": _rare_lasts(tails.post.far, rise),
             "material": _rare_is_material(tails, rise, limits["material_p99"]),
         },
@@ -291,7 +294,7 @@ def _pooled_far_rose(counts: BlockCounts, limit: float) -> bool:
     return shares[1] > shares[0]
 
 
-def _rare_is_localised(tails: Tails, rise: RareRise, text: BlockCounts, rate: float) -> bool | None:
+def _rare_is_localised(tails: Tails, rise: RareRise, text: BlockCounts, limits: Limits) -> bool | None:
     """Return whether such tokens grew more after tools than in text and, if both grew, are mostly late post-tool ones.
 
     If text-only tokens also grew, beyond as many times their own bulk, they must have grown by a smaller factor: the
@@ -304,7 +307,7 @@ def _rare_is_localised(tails: Tails, rise: RareRise, text: BlockCounts, rate: fl
     text_grew = of_text is not None and of_text.growth_p < MAX_TEXT_P
     held = _holds_tail(tails.post.far, text, np.array(rise.blocks), beyond=rise.limit)
     least = max(rise.excess_p, rise.outgrew_p) if grew_alike else rise.excess_p
-    if least < rate and (held or not text_grew):
+    if least < RARE_PLACE_SHARE * limits["false_alarms"] and (held or not text_grew):
         return True
     return False if text_grew else None
 

@@ -393,6 +393,9 @@ def _judge_values(
 
 def _judge_tails(tails: Tails, limits: Limits, aggregates: Aggregates, evidence: Evidence) -> Judgement:
     blocked = _blocked(tails)
+    if blocked is not None and _blocked(tails, early=1) is None:  # few calls at first: growth may show all the same
+        shown = _conclude(tails, judge_tail(tails, limits), limits, aggregates, evidence)
+        blocked = None if shown.signature.status is Answer.FOUND else blocked
     if blocked is not None:
         judgement = cannot_say(blocked, tails.pair, aggregates, enable=more_tokens(evidence, tails))
         if _bad_share(tails) > MAX_BAD_SHARE:
@@ -403,8 +406,8 @@ def _judge_tails(tails: Tails, limits: Limits, aggregates: Aggregates, evidence:
     return _conclude(tails, judge_tail(tails, limits), limits, aggregates, evidence)
 
 
-def _blocked(tails: Tails) -> str | None:
-    """Return why the tails cannot be judged at all, or None."""
+def _blocked(tails: Tails, *, early: int = 0) -> str | None:
+    """Return why the tails cannot be judged at all, or None. `early`: the window that others are held against."""
     share = _bad_share(tails)
     if share > MAX_BAD_SHARE:
         return f"{pct(share)} of model tokens have no finite log-ratio"
@@ -415,15 +418,15 @@ def _blocked(tails: Tails) -> str | None:
         )
     if not tails.post.window_tokens.sum():
         return "no token follows a tool observation"
-    early, late = int(tails.post.window_tokens[0]), int(tails.post.window_tokens[-1])
     if tails.periods is not None and tails.periods < MIN_BLOCKS:
         return f"the reference moves with the policy, and {tails.periods} whole periods are too few to compare"
     if _is_short(tails):
         return f"{tails.steps} steps with recorded tokens are too few to tell growth from noise; {MIN_STEPS} are needed"
-    if late < min(MIN_WINDOW_TOKENS, MIN_LEFT_SHARE * early):
-        return f"tool use vanished: {early} post-tool tokens in the early window, {late} in the late one"
-    if min(early, late) < MIN_WINDOW_TOKENS:
-        windows = f"{early} in the early window, {late} in the late one"
+    before, late = int(tails.post.window_tokens[early]), int(tails.post.window_tokens[-1])
+    if late < min(MIN_WINDOW_TOKENS, MIN_LEFT_SHARE * before):
+        return f"tool use vanished: {before} post-tool tokens in the early window, {late} in the late one"
+    if min(before, late) < MIN_WINDOW_TOKENS:
+        windows = f"{before} in the early window, {late} in the late one"
         return f"too few post-tool tokens: {windows}, {MIN_WINDOW_TOKENS} needed"
     judged = int(np.count_nonzero(np.isfinite(tails.post.percentiles["p99"].blocks)))
     if judged < MIN_BLOCKS:

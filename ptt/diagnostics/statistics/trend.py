@@ -19,6 +19,7 @@ MIN_AR1: Final = 0.2  # however far apart the recorded steps are
 NULL_DRAWS: Final = 4999  # of noise without any shift: p-values go down to 0.0002
 MIN_SHIFT_BLOCKS: Final = 6  # four differences to tell their scatter from
 MIN_PART: Final = 2  # blocks before a shift or after it: one alone is an accident
+MIN_THIRD: Final = 3  # blocks: ranks of two against two show nothing at 5%, however far apart they are
 MIN_VARIANCE: Final = 1e-18
 FLATNESS_BLOCKS: Final = 12
 FLAT_WITHIN_SD: Final = 2.0  # a total change within two robust standard deviations of a block mean is no change
@@ -173,7 +174,7 @@ def _scan_statistics(values: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
 
 def _places(count: int) -> list[Contrast]:
     """Return the contrasts among `count` blocks: late against early third, and every split but the outermost."""
-    third, every = count // 3, np.arange(count)
+    third, every = max(MIN_THIRD, count // 3), np.arange(count)
     splits = [Contrast(before=every[:place], after=every[place:]) for place in range(MIN_PART, count - MIN_PART + 1)]
     return [Contrast(before=every[:third], after=every[-third:]), *splits]
 
