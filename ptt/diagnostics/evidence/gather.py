@@ -366,6 +366,7 @@ def gather(
             segments=evidence.segments,
         ),
     )
+    pattern = evidence.mismatch_pattern
     signs = topic(
         "course of the mismatch",
         lambda: metric_signs(
@@ -376,9 +377,9 @@ def gather(
             excursions=excursions or (),
             happened=happened_at(series, other, run, evidence.evaluation, evidence.events, evidence.segments),
             events=evidence.events,
+            by_tokens=pattern is not None,
         ),
     )
-    pattern = evidence.mismatch_pattern
     described = topic(
         "outcome",
         lambda: describe_run_series(

@@ -115,14 +115,19 @@ def metric_signs(
     excursions: tuple[Recurrence, ...],
     happened: Mapping[str, IntArray],
     events: Sequence[Event] = (),
+    by_tokens: bool = False,
 ) -> tuple[Sign, ...]:
-    """Return what logged metrics and settings tell of the cause of a mismatch; empty where none is logged."""
+    """Return what logged metrics and settings tell of the cause of a mismatch; empty where none is logged.
+
+    by_tokens: the recorded tokens follow a pattern, which tells of their course what there is to tell.
+    """
     measured = _measure(metrics, pairs)
     if measured is None:
         return ()
     level, limit = measured
-    course = list(_course(level, limit, excursions, happened, metrics))
-    if not course:
+    told = by_tokens and level.name not in metrics
+    course = [] if told else list(_course(level, limit, excursions, happened, metrics))
+    if not course and not told:
         return ()
     off = level.steps[level.values > limit]
     beside = [*_sequences(metrics, off), *_distribution(metrics, off), *_companions(level, metrics)]
