@@ -8,6 +8,7 @@ of metrics beside it add to that of the course.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -118,6 +119,7 @@ def metric_signs(
     level, limit = measured
     told = by_tokens and level.name not in metrics
     course = [] if told else list(_course(level, limit, excursions, happened, metrics))
+    course += _reordered(metrics)
     if not course and not told:
         return ()
     off = level.steps[level.values > limit]
@@ -281,6 +283,18 @@ def _reference_beside(level: Series, metrics: Mapping[str, Series]) -> Iterator[
         yield sign("near_reference" if near else "off_reference", kl=sig(kl), late=sig(away))
 
 
+def _reordered(metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    """Look for logprobs whose sum over a sequence is right and whose places are not."""
+    medians = {
+        name: float(np.median(values))
+        for name in ("mismatch/ppl_diff", "is/ratio_mean")
+        if name in metrics and len(values := metrics[name].finite()[1]) >= MIN_LOGGED
+    }
+    whole, ratio = medians.get("mismatch/ppl_diff", math.inf), medians.get("is/ratio_mean", 0.0)
+    if whole <= MEASURES["mismatch/ppl_diff"][1] and ratio > RATIO_ABOVE:
+        yield sign("reordered", whole=sig(whole), ratio=sig(ratio))
+
+
 def _sequences(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign]:
     """Bound the share of sequences that are off, from the errors of the mean, the worst and the best sequence."""
     worst = _at(metrics, "mismatch/seq_error_max", off)
@@ -344,14 +358,15 @@ def _companions(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
 
 def _configured(setup: TrainingSetup, other: Mapping[str, Series], level: Series) -> Iterator[Sign]:
     """Yield what the settings tell, and which parts of the loop the log times."""
-    told = set()
+    told, given = set(), set()
     for name, asked in setting_signs().items():
-        if asked.get("framework") not in (None, setup.framework):
+        if asked.get("framework") not in (None, setup.framework) or asked.get("unless") in given:
             continue
         for key, value in _written(setup, asked["settings"]):
             told.update(asked["settings"])
             if _holds(asked, value):
                 yield sign(name, setting=f"{key.rpartition('.')[2]}={value}")
+                given.add(name)
                 break
     for series in other.values():
         words = words_of(series.raw_name)
