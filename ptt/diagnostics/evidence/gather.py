@@ -369,7 +369,9 @@ def gather(
     )
     pattern = evidence.mismatch_pattern
     setup = setup_of(manifest)
-    setup = replace(setup, framework=run.framework or setup.framework, settings={**run.context, **setup.settings})
+    if not setup.settings:  # told by logs alone
+        setup = replace(setup, settings=run.context)
+    setup = replace(setup, framework=run.framework or setup.framework)
     signs = topic(
         "course of the mismatch",
         lambda: metric_signs(
