@@ -341,12 +341,12 @@ def _start(
 def _apart(tokens: ScoredTokens, u: FloatArray, use: BoolArray) -> dict[str, float]:
     """Count the tokens far above the quiet ones of their own sequence: noise of any size leaves few."""
     row, magnitude = tokens.row[use], np.abs(u[use])
-    order = np.lexsort((magnitude, row))
+    ordered = np.sort(row + magnitude / (2 * MOST_LOGITS)) % 1 * (2 * MOST_LOGITS)  # by sequence, then by size
     count = np.bincount(row, minlength=len(tokens.step))
     enough = count >= MIN_OF_QUIET
     begin = np.cumsum(count) - count
     quiet = np.full(len(count), math.nan)
-    quiet[enough] = magnitude[order][(begin + (QUIET_TOKENS * count).astype(np.int64))[enough]]
+    quiet[enough] = ordered[(begin + (QUIET_TOKENS * count).astype(np.int64))[enough]]
     judged = enough[row]
     far = judged & (magnitude > APART * quiet[row])
     early = tokens.place[use] < HEAD
@@ -378,37 +378,42 @@ def _tokens(tokens: ScoredTokens, u: FloatArray, use: BoolArray) -> dict[str, fl
 
     Among tokens to which one side gives the same logprob, that side's noise goes with the identity: the smaller counts.
     """
-    sides = tokens.engine, tokens.trainer
-    share, start = min(_by_token(tokens, u, use, side) for side in sides)
-    body = min(_by_token(tokens, u, use & (tokens.place >= BODY), side)[0] for side in sides)
-    return {"token_share": share, "body_token_share": body, "token_start": start}
+    share, start = min(_by_token(tokens, u, use))
+    return {
+        "token_share": share,
+        "body_token_share": min(_by_token(tokens, u, use & (tokens.place >= BODY)))[0],
+        "token_start": start,
+    }
 
 
-def _by_token(tokens: ScoredTokens, u: FloatArray, use: BoolArray, side: FloatArray) -> tuple[float, float]:
-    """Return the share of the variance of u between token ids, and how much of their means is there at the start."""
+def _by_token(tokens: ScoredTokens, u: FloatArray, use: BoolArray) -> list[tuple[float, float]]:
+    """Return the share of the variance of u between token ids, and how much of their means is there at the start.
+
+    Once among tokens of equal logprob to the engine, and once to the trainer.
+    """
     if np.count_nonzero(use) < MIN_PART:
-        return math.nan, math.nan
+        return [(math.nan, math.nan)]
     sample = tokens.sample[tokens.row[use]]
-    value = _within_classes(u[use], side[use])
     kind = np.unique(tokens.ids[use], return_inverse=True)[1]
     once, of = np.unique(kind * (int(sample.max()) + 1) + sample, return_inverse=True)
-    sums, size = np.bincount(of, weights=value), np.bincount(of).astype(np.float64)
     kinds = once // (int(sample.max()) + 1)
+    steps, at = np.unique(tokens.step, return_inverse=True)
+    quarter = (4 * at // len(steps))[tokens.row[use]]
+    sides = (_within_classes(u[use], side[use]) for side in (tokens.engine, tokens.trainer))
+    return [_between_kinds(value, of, kinds, quarter) for value in sides]
+
+
+def _between_kinds(value: FloatArray, of: IntArray, kinds: IntArray, quarter: IntArray) -> tuple[float, float]:
+    """`of`: which kind of which sample a token is; `kinds`: the kind of each of these; quarter: of the steps."""
+    sums, size = np.bincount(of, weights=value), np.bincount(of).astype(np.float64)
     all_sums, all_size = np.bincount(kinds, weights=sums), np.bincount(kinds, weights=size)
     pairs = float(np.square(all_size).sum() - np.square(size).sum())
     products = float(np.square(all_sums).sum() - np.square(sums).sum())
     variance = float(value.var())
     if pairs <= 0 or variance <= 0:
         return math.nan, math.nan
-    others = (all_sums[kinds] - sums) / (all_size[kinds] - size + SHRUNK)
-    steps, at = np.unique(tokens.step, return_inverse=True)
-    quarter = (4 * at // len(steps))[tokens.row[use]]
-    slopes = [
-        dot(value[part], others[of[part]]) / dot(others[of[part]], others[of[part]])
-        if others[of[part]].any()
-        else math.nan
-        for part in (quarter == 0, quarter >= 2)
-    ]
+    others = ((all_sums[kinds] - sums) / (all_size[kinds] - size + SHRUNK))[of]
+    slopes = [_slope_of(value[part], others[part]) for part in (quarter == 0, quarter >= 2)]
     return products / pairs / variance, slopes[0] / slopes[1] if slopes[1] > 0 else math.nan
 
 
