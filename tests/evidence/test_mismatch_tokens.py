@@ -25,7 +25,7 @@ NAMED = (
     "copied", "copied_reference", "shifted", "negative", "certain", "r_squared", "persists", "token_share",
     "step_share", "rounded", "mean", "slope", "rank_factor", "after", "start", "boundary", "spread", "fall", "gap",
     "correlation", "by_prompt", "follows_update", "in_rows", "off_gap", "later", "at_reference", "at_trainer", "apart",
-    "off_share", "memory",
+    "off_share", "memory", "behind",
 )  # fmt: skip
 Array = np.ndarray[Any, Any]
 

@@ -392,7 +392,7 @@ def _holds(asked: Mapping[str, Any], value: JsonScalar) -> bool:
     number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
     if "on" in asked:
         turned = number > 1 if number is not None else bool(value) and str(value).lower() not in OFF
-        return turned is asked["on"]
+        return turned is bool(asked["on"])
     if "above" in asked or "differs" in asked:
         return number is not None and (number > asked["above"] if "above" in asked else number != asked["differs"])
     if "is" in asked:

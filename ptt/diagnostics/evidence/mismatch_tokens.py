@@ -57,9 +57,14 @@ class MismatchPattern:
     @property
     def noticed(self) -> bool:
         """Whether the differences are large enough to be said, though below the limits of mere size."""
-        least = {"partly_copied": 0.0, "noise": NOISY, "smooth": NOISY, "later_turns": NOTICED, "rounded": NOTICED}.get(
-            self.name, FAINT
-        )
+        least = {
+            "partly_copied": 0.0,
+            "noise": NOISY,
+            "smooth": NOISY,
+            "behind": NOISY,
+            "later_turns": NOTICED,
+            "rounded": NOTICED,
+        }.get(self.name, FAINT)
         return self.mean >= least
 
     @property
@@ -171,10 +176,11 @@ OF_REFERENCE: Final = 0.05  # from 1, the slope that an engine with the referenc
 SOME_AT_REFERENCE: Final = 0.3  # of the sequences
 SOME_AT_TRAINER: Final = 0.1
 NO_THIRD: Final = 0.6  # of the sequences are at one of the two
+BEHIND: Final = -0.35  # correlation with the way from the reference that is left
 BY_UPDATE: Final = 0.4
 BY_PROMPT: Final = 12.0  # prompts that differ by their text alone reach 6
 SET_APART: Final = 0.09  # of the tokens: heavy-tailed noise sets 0.06 apart
-AT_STARTS: Final = 4.0  # times as many of them as of all tokens
+AT_STARTS: Final = 0.3  # their mean place: of tokens anywhere it is 0.5
 IN_ROWS: Final = 2.8  # standard deviations
 FADES_PLAINLY: Final = 0.95  # nats: sequences whose start is not off would lie apart
 QUIET_STARTS: Final = 0.07  # of the sequences: the first documents of packed rows
@@ -256,6 +262,12 @@ PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
     "cut": lambda one: one.negative > ONE_SIDED and one.certain > CUT and one.signed < -ONE_SIDED,
     "scaled": lambda one: one.r_squared > SCALED and not 1 - SIDED < one.negative < SIDED,
     "at_boundaries": lambda one: one.boundary > AT_BOUNDARY and one.boundary_signed < BOUNDARY_SIDED,
+    "set_apart": lambda one: (
+        one.apart > SET_APART
+        and one.apart_negative > SIDED
+        and not one.apart_place < AT_STARTS
+        and not (one.by_lag > WITH_LAG or one.step_share > BY_STEP or _grows(one))
+    ),
     "from_one_token": lambda one: (
         one.firsts >= MIN_FIRSTS
         and one.persists > PERSISTS
@@ -263,21 +275,21 @@ PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
         and one.far_negative > ONE_SIDED
         and one.after > FROM_THERE
     ),
-    "by_prompt": lambda one: one.by_prompt > BY_PROMPT and not one.by_lag > WITH_LAG,
     "by_lag": lambda one: one.by_lag > WITH_LAG,
     "follows_update": lambda one: one.follows_update > BY_UPDATE,
+    "by_prompt": lambda one: one.by_prompt > BY_PROMPT and one.off_share < FEW_OFF,
     "falls": lambda one: (
         one.step_share > BY_STEP
         and one.fall > max(FALL if one.token_share > TOKEN_SHARE else FELL_FAR, FALL_SHARE * one.spread)
     ),
     "grows_apart": lambda one: _grows(one) and math.isfinite(one.reference_gap),
     "grows": _grows,
-    "set_apart": lambda one: one.apart > SET_APART and one.apart_negative > SIDED and not one.apart_early > AT_STARTS,
     "some_fade": lambda one: _fades(one) and (one.quiet_starts > QUIET_STARTS or _rows(one) > IN_ROWS),
     "all_fade": lambda one: _fades(one) and one.start > FADES_PLAINLY,
     "fades_from_start": _fades,
     "in_rows": lambda one: _rows(one) > IN_ROWS,
     "few_sequences_off": lambda one: one.off_share < FEW_OFF and one.off_gap > FAR_OFF,
+    "behind": lambda one: one.reference_follows < BEHIND,
     "by_token_growing": lambda one: _goes_with_tokens(one) and one.token_start < FROM_START,
     "by_token": _goes_with_tokens,
     "later_turns": lambda one: one.later_turns > LATER,
@@ -313,6 +325,7 @@ def _numbers(one: MismatchFingerprint) -> dict[str, str]:
         "fall": _factor(one.fall),
         "gap": sig(one.reference_gap),
         "correlation": sig(one.by_lag),
+        "behind": sig(-one.reference_follows),
         "by_prompt": sig(one.by_prompt),
         "follows_update": sig(one.follows_update),
         "in_rows": sig(one.spaced + max(one.climbs, 0.0)),

@@ -77,7 +77,7 @@ class MismatchFingerprint:
     level from the first far token on, over the quiet one. start: log-level of the start of a sequence above its
     body, in the upper half of the sequences; start_signed; quiet_starts: share of sequences whose start is far
     below the usual one. apart: share of tokens far above the quiet ones of their own sequence; apart_negative;
-    apart_early: share of them at the start of a sequence over that of all tokens. climbs: how much more often than
+    apart_place: where they are on average, from 0, the start of a sequence, to 1. climbs: how much more often than
     by chance a sequence is further off than the one before it in the file (standard normal). off_share, off_gap: of
     the further of two classes of sequences, its share and how far its mean log-level lies above; spaced: how much
     more rarely than by chance two of the nearer follow each other (standard deviations). step_share: share of the
@@ -121,7 +121,7 @@ class MismatchFingerprint:
     start_signed: float
     apart: float
     apart_negative: float
-    apart_early: float
+    apart_place: float
     climbs: float
     off_share: float
     off_gap: float
@@ -349,13 +349,12 @@ def _apart(tokens: ScoredTokens, u: FloatArray, use: BoolArray) -> dict[str, flo
     quiet[enough] = ordered[(begin + (QUIET_TOKENS * count).astype(np.int64))[enough]]
     judged = enough[row]
     far = judged & (magnitude > APART * quiet[row])
-    early = tokens.place[use] < HEAD
+    far_enough = np.count_nonzero(far) >= MIN_BIG
+    within = (np.arange(len(row)) - begin[row]) / count[row]  # from 0, the first token of its sequence, to 1
     return {
         "apart": float(far.sum() / judged.sum()) if judged.any() else math.nan,
-        "apart_early": float(early[far].mean() / early[judged].mean())
-        if (early & judged).any() and far.any()
-        else math.nan,
-        "apart_negative": float((u[use][far] < 0).mean()) if np.count_nonzero(far) >= MIN_BIG else math.nan,
+        "apart_place": float(within[far].mean()) if far_enough else math.nan,
+        "apart_negative": float((u[use][far] < 0).mean()) if far_enough else math.nan,
     }
 
 
