@@ -394,9 +394,11 @@ def _holds(asked: Mapping[str, Any], value: JsonScalar) -> bool:
         turned = number > 1 if number is not None else bool(value) and str(value).lower() not in OFF
         return turned is bool(asked["on"])
     if "above" in asked or "differs" in asked:
-        return number is not None and (number > asked["above"] if "above" in asked else number != asked["differs"])
+        return number is not None and (
+            number > float(asked["above"]) if "above" in asked else number != float(asked["differs"])
+        )
     if "is" in asked:
-        return number == asked["is"]
+        return number == float(asked["is"])
     return value is not None and any(word in str(value).lower() for word in asked["holds"])
 
 

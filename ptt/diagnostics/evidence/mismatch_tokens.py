@@ -180,6 +180,7 @@ BEHIND: Final = -0.35  # correlation with the way from the reference that is lef
 BY_UPDATE: Final = 0.4
 BY_PROMPT: Final = 12.0  # prompts that differ by their text alone reach 6
 SET_APART: Final = 0.09  # of the tokens: heavy-tailed noise sets 0.06 apart
+STAYS: Final = 0.55  # of what follows the first far token: a sequence that went off, and no pieces of it
 AT_STARTS: Final = 0.3  # their mean place: of tokens anywhere it is 0.5
 IN_ROWS: Final = 2.8  # standard deviations
 FADES_PLAINLY: Final = 0.95  # nats: sequences whose start is not off would lie apart
@@ -265,7 +266,7 @@ PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
     "set_apart": lambda one: (
         one.apart > SET_APART
         and one.apart_negative > SIDED
-        and not one.apart_place < AT_STARTS
+        and not (one.apart_place < AT_STARTS or one.persists > STAYS)
         and not (one.by_lag > WITH_LAG or one.step_share > BY_STEP or _grows(one))
     ),
     "from_one_token": lambda one: (
@@ -289,9 +290,9 @@ PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
     "fades_from_start": _fades,
     "in_rows": lambda one: _rows(one) > IN_ROWS,
     "few_sequences_off": lambda one: one.off_share < FEW_OFF and one.off_gap > FAR_OFF,
-    "behind": lambda one: one.reference_follows < BEHIND,
     "by_token_growing": lambda one: _goes_with_tokens(one) and one.token_start < FROM_START,
     "by_token": _goes_with_tokens,
+    "behind": lambda one: one.reference_follows < BEHIND,
     "later_turns": lambda one: one.later_turns > LATER,
     "smooth": lambda one: one.memory > SMOOTH,
     "rounded": lambda one: one.rounded > ROUNDED,
