@@ -30,15 +30,10 @@ NOTICED: Final = 0.01  # nats of mean |r|: twice what two engines in bfloat16 us
 FAINT: Final = 0.003  # from here on a pattern is worth a note: healthy arithmetic leaves more, but follows none
 GROWING: Final = {"grows_apart", "grows", "falls", "by_lag"}
 NO_TEMPERATURE: Final = GROWING | {
-    "neighbours",
-    "by_rank",
-    "is_reference",
-    "at_boundaries",
-    "from_one_token",
-    "fades_from_start",
-    "by_token_growing",
-    "by_token",
-}
+    "neighbours", "by_rank", "is_reference", "partly_reference", "at_boundaries", "set_apart", "from_one_token",
+    "by_prompt", "few_sequences_off", "follows_update", "behind", "all_fade", "some_fade", "fades_from_start",
+    "in_rows", "later_turns", "by_token_growing", "by_token",
+}  # fmt: skip
 ONE_SCALE: Final = 0.8  # of the variance of u: a line through all sequences
 NOISY: Final = 0.03  # nats of mean |r| that follow nothing: half as much again as healthy kernels leave at most
 KNOWN_TEMPERATURE: Final = 0.005  # from 1: what is recorded is rounded
