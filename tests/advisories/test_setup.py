@@ -62,6 +62,10 @@ def setup(tmp_path: Path, files: dict[str, str | bytes]) -> TrainingSetup:
          {"num_generations": 8, "use_vllm": True, "learning_rate": 1e-6, "lr_scheduler_type": "cosine"}),
         ({".hydra/config.yaml": HYDRA}, "verl", {},
          {"actor_rollout_ref.rollout.name": "vllm", "actor_rollout_ref.rollout.n": 8}),
+        ({"config.yaml": "actor_rollout_ref:\n  rollout: {name: vllm, n: 8, stop: ['a, {b'], engine_kwargs: {vllm: "
+          "{enable_prefix_caching: true}}, calibration: [0.5, 0.5], dtype: bfloat16}\n"}, "verl", {},
+         {"actor_rollout_ref.rollout.n": 8, "actor_rollout_ref.rollout.dtype": "bfloat16",
+          "actor_rollout_ref.rollout.engine_kwargs.vllm.enable_prefix_caching": True}),
         ({".hydra/overrides.yaml": "- data.train_batch_size=64\n- +actor_rollout_ref.rollout.n=4\n- a.b=null\n"},
          "verl", {}, {"data.train_batch_size": 64, "actor_rollout_ref.rollout.n": 4, "a.b": None}),
         ({"wandb/files/config.yaml": "_wandb:\n  value:\n    cli_version: 0.1\n"

@@ -88,6 +88,38 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {TRL: 0.08 * NOISE},
         {"rollout_temperature": 0.8, "vllm_enable_sleep_mode": False},
     ),
+    "logprobs at other places": (
+        "shift",
+        {"rollout_correction/log_ppl_abs_diff": 0.006 * NOISE, "rollout_correction/is_weight_mean": 3.0 * NOISE,
+         "rollout_correction/clipped_frac": 0.15 * NOISE},
+        {"temperature": 1.0, "top_p": 1.0},
+    ),
+    "a context without its images": (
+        "template-or-retokenisation",
+        {"training/rollout_probs_diff_mean": 0.11 * NOISE, "rollout_corr/chi2_token": -0.08 * NOISE},
+        {"actor_rollout_ref": {"rollout": {"temperature": 1.0, "top_p": 1.0}}, "data": {"image_key": "images"}},
+    ),
+    "prompts that come again": (
+        "cache-not-cleared",
+        {"training/rollout_probs_diff_mean": np.where(AT < 21, 0.004, 0.09) * NOISE, "training/epoch": (AT - 1) // 20},
+        {"rollout": {"enable_prefix_caching": True, "temperature": 1.0}},
+    ),
+    "a last layer in bfloat16": (
+        "precision",
+        {NEMO: 1 + 0.06 * NOISE},
+        {"policy": {"megatron_cfg": {"fp32_lm_head": False, "expert_model_parallel_size": 8},
+                    "router_replay": {"enabled": True}, "generation": {"temperature": 1.0, "top_p": 1.0}}},
+    ),
+    "truncated sampling below the limit": (
+        "top-p",
+        {"rollout_correction/log_ppl_abs_diff": 0.03 * NOISE, "rollout_correction/kl": 0.03 * NOISE},
+        {"temperature": 1.0, "top_p": 0.9, "top_k": 50},
+    ),
+    "two temperatures": (
+        "temperature",
+        {TRL: 0.08 * NOISE},
+        {"rollout_temperature": 0.7, "sampling_params": {"temperature": 1.0}, "eval": {"top_p": 0.5}},
+    ),
     "noise that grows late": (
         "precision",
         {TRL: 0.02 * NOISE * np.where(AT < 50, 1.0, np.exp((AT - 50) / 12.0)), "reward": MOVING},

@@ -16,14 +16,16 @@ from builders import write_recorder_run
 import ptt
 from ptt.diagnostics.evidence.mismatch_causes import sign
 from ptt.diagnostics.evidence.mismatch_tokens import name_pattern
-from ptt.diagnostics.statistics.mismatch_fingerprint import MismatchFingerprint, lay_out_scored, mismatch_fingerprint
+from ptt.diagnostics.statistics.mismatch_fingerprint import MismatchFingerprint, mismatch_fingerprint
+from ptt.diagnostics.statistics.scored_tokens import lay_out_scored
 
 STEPS, ROWS, LENGTH, GAP = 24, 16, 64, range(24, 32)
 SHAPE = STEPS * ROWS, LENGTH
 NAMED = (
     "copied", "copied_reference", "shifted", "negative", "certain", "r_squared", "persists", "token_share",
     "step_share", "rounded", "mean", "slope", "rank_factor", "after", "start", "boundary", "spread", "fall", "gap",
-    "correlation",
+    "correlation", "by_prompt", "follows_update", "in_rows", "off_gap", "later", "at_reference", "at_trainer", "apart",
+    "off_share", "memory", "behind",
 )  # fmt: skip
 Array = np.ndarray[Any, Any]
 
@@ -43,6 +45,7 @@ class Dump:
         self.trainer = self.logit.copy()
         self.engine = self.logit + self.noise
         self.reference: Array | None = self.logit + 0.5 * self.generator.normal(size=SHAPE)
+        self.policy: Array | None = None  # None: the dump is taken before any update
         self.columns: dict[str, Array] = {}
 
     def off(self, scale: float | Array) -> None:
@@ -52,7 +55,8 @@ class Dump:
     def frame(self) -> pl.DataFrame:
         """Return the sequences as a recorder writes them."""
         mask = ~np.isin(self.place, GAP)
-        logps = {"policy_logp": self.trainer, "old_logp": self.trainer, "rollout_logp": self.engine}
+        policy = self.trainer if self.policy is None else self.policy
+        logps = {"policy_logp": policy, "old_logp": self.trainer, "rollout_logp": self.engine}
         logps |= {"ref_logp": self.reference} if self.reference is not None else {}
         lists = {name: (-np.logaddexp(0.0, -logit)).tolist() for name, logit in logps.items()}
         return pl.DataFrame(
@@ -72,10 +76,10 @@ def pattern_of(dump: Dump) -> tuple[MismatchFingerprint, str | None]:
     unknown = pl.lit(None, pl.Float64)
     frame = dump.frame().with_columns(sample=pl.col("seq"))
     lag = pl.col("step") - pl.col("policy_version") if "policy_version" in frame.columns else unknown
-    added = {name: unknown for name in ("rank",) if name not in frame.columns}
+    added = {name: unknown for name in ("rank", "prompt") if name not in frame.columns}
     added |= {} if "ref_logp" in frame.columns else {"ref_logp": pl.lit(None, pl.List(pl.Float64))}
     frame = frame.with_columns(lag=lag, **added)
-    named = {"old_logp": "trainer", "rollout_logp": "engine", "ref_logp": "reference"}
+    named = {"old_logp": "trainer", "rollout_logp": "engine", "ref_logp": "reference", "policy_logp": "policy"}
     found = mismatch_fingerprint(lay_out_scored(frame.rename(named)))
     assert found is not None, "the dump has uncertain tokens"
     temperature = float(dump.columns["temperature"][0]) if "temperature" in dump.columns else math.nan
@@ -185,12 +189,65 @@ def raw(dump: Dump) -> None:
 def step_by_step(dump: Dump) -> None:
     """Some steps are far off to both sides, whatever the token."""
     far = np.isin(dump.step, (5, 6, 14, 15, 16))
-    dump.engine += np.where(far, 1.5, 0.0)[:, None] * dump.generator.normal(size=SHAPE)
+    dump.engine += np.where(far, 0.8, 0.15)[:, None] * dump.generator.normal(size=SHAPE)
 
 
 def noisy(dump: Dump) -> None:
     """Noise beyond what healthy arithmetic leaves."""
     dump.engine += 0.5 * dump.generator.normal(size=SHAPE)
+
+
+def partly_reference(dump: Dump) -> None:
+    """Every other request goes to an engine without the adapter, which is the reference."""
+    assert dump.reference is not None
+    dump.engine = np.where((dump.row % 2 == 0)[:, None], dump.reference, dump.logit) + dump.noise
+
+
+def behind_updates(dump: Dump) -> None:
+    """The engine lacks a share of what the next update moves too."""
+    movement = 0.2 * dump.generator.normal(size=SHAPE)
+    dump.policy = dump.trainer + movement
+    dump.engine = dump.engine - 0.8 * movement + 0.1 * dump.generator.normal(size=SHAPE)
+
+
+def by_prompt(dump: Dump) -> None:
+    """Three of sixteen prompts have both their samples off, to both sides."""
+    dump.columns["prompt"] = dump.step * ROWS + dump.row // 2
+    dump.engine = dump.engine + np.where(dump.row // 2 == 3, 1.0, 0.0)[:, None] * dump.generator.normal(size=SHAPE)
+
+
+def few_sequences(dump: Dump) -> None:
+    """One in five sequences is off, whichever it is."""
+    hit = dump.generator.random(SHAPE[0]) < 0.2
+    dump.engine = dump.engine + np.where(hit, 1.0, 0.0)[:, None] * dump.generator.normal(size=SHAPE)
+
+
+def in_pieces(dump: Dump) -> None:
+    """One token in eight comes back as other pieces, which the trainer did not expect."""
+    hit = dump.generator.random(SHAPE) < 0.12
+    dump.trainer -= np.where(hit, 1.0 + dump.generator.exponential(1.0, SHAPE), 0.0)
+
+
+def other_template(dump: Dump) -> None:
+    """All sequences begin after another system prompt."""
+    dump.off(1.5 * np.exp(-dump.place / 8.0))
+
+
+def positions_kept(dump: Dump) -> None:
+    """Rows of four documents, whose positions run on: the later ones are off the more, all along."""
+    dump.engine = dump.engine + 0.4 * (dump.row % 4)[:, None] * dump.generator.normal(size=SHAPE)
+
+
+def later_turns(dump: Dump) -> None:
+    """After the first observation the trainer renders what came before it otherwise."""
+    after = dump.place > GAP[-1] + 3
+    dump.engine = dump.engine + np.where(after, 0.5, 0.0) * dump.generator.normal(size=SHAPE)
+
+
+def other_context(dump: Dump) -> None:
+    """What is off carries over from token to token, at all steps."""
+    drawn = dump.generator.normal(size=SHAPE)
+    dump.engine = dump.engine + 0.3 * sum(0.7**lag * np.roll(drawn, lag, axis=1) for lag in range(6))
 
 
 FAULTS: dict[Callable[[Dump], None], tuple[str, str]] = {
@@ -204,7 +261,16 @@ FAULTS: dict[Callable[[Dump], None], tuple[str, str]] = {
     is_reference: ("is_reference", "base-weights"),
     at_boundaries: ("at_boundaries", "template-or-retokenisation"),
     from_one_token: ("from_one_token", "prompt-bound-fault"),
-    packed: ("fades_from_start", "packing"),
+    packed: ("some_fade", "packing"),
+    positions_kept: ("in_rows", "packing"),
+    other_template: ("all_fade", "template-or-retokenisation"),
+    in_pieces: ("set_apart", "template-or-retokenisation"),
+    later_turns: ("later_turns", "template-or-retokenisation"),
+    other_context: ("smooth", "adapter-missing"),
+    partly_reference: ("partly_reference", "adapter-missing"),
+    behind_updates: ("follows_update", "stale-weights"),
+    by_prompt: ("by_prompt", "prompt-bound-fault"),
+    few_sequences: ("few_sequences_off", "prompt-bound-fault"),
     lagging: ("by_lag", "stale-weights"),
     sawtooth: ("falls", "stale-weights"),
     growing: ("grows_apart", "weights-partly-synced"),

@@ -50,6 +50,38 @@ UNKNOWN = (
 )
 
 
+BETWEEN_TRAINER_AND_ENGINE = {  # as the sources of each framework log it; TorchForge logs none, Trinity-RFT veRL's
+    "veRL": ("training/rollout_probs_diff_mean", "training/rollout_probs_diff_max",
+             "training/rollout_actor_probs_pearson_corr", "rollout_corr/kl", "rollout_corr/log_ppl_abs_diff",
+             "rollout_corr/chi2_token", "rollout_corr/rollout_is_ratio_fraction_high"),
+    "TRL, Unsloth": ("sampling/sampling_logp_difference/mean", "sampling/sampling_logp_difference/max",
+                     "sampling/importance_sampling_ratio/mean"),
+    "OpenRLHF": ("vllm_kl",),
+    "NeMo-RL": ("token_mult_prob_error", "train/gen_kl_error", "max_seq_mult_prob_error", "sampling_importance_ratio"),
+    "SkyRL": ("policy/rollout_train_logprobs_abs_diff_mean", "policy/rollout_train_logprobs_abs_diff_std",
+              "policy/minibatch_rollout_logprobs_abs_diff_mean", "policy/loss_metrics/is_ratio_mean",
+              "policy/loss_metrics/tis_token_clip_high_ratio"),
+    "slime, Miles": ("train/train_rollout_logprob_abs_diff", "train/train_rollout_kl", "train/mis_kl",
+                     "train/mis_log_ppl_abs_diff", "train/tis", "train/tis_clipfrac"),
+    "prime-rl": ("mismatch_kl/all/mean", "mismatch_kl/mean"),
+    "AReaL": ("ppo_actor/update/behave_approx_kl/avg", "ppo_actor/update/behave_imp_weight/avg"),
+    "ROLL": ("actor/train_infer_ratio_token_mean", "actor/is_weight_clipfrac", "actor/tis_total_clipfrac"),
+    "ms-swift": ("rollout_correction/kl", "rollout_correction/log_ppl_abs_diff", "rollout_correction/chi2_token"),
+    "open-instruct": ("debug/vllm_vs_local_logprob_diff_mean", "debug/vllm_local_reverse_kl", "val/tis_clipfrac"),
+    "torchtitan": ("bit_wise/logprob_diff/mean", "bit_wise/logprob_diff/max"),
+    "Tinker": ("optim/kl_sample_train_v1",),
+    "rLLM": ("offpolicy/logprob_abs_diff/mean", "offpolicy/kl", "offpolicy/log_ppl_abs_diff", "offpolicy/chi2_token",
+             "train/kl_sample_train_v1"),
+    "XTuner": ("mismatch/mismatch_logprob_abs_diff", "mismatch/mismatch_kl", "mismatch/mismatch_log_ppl_abs_diff"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", BETWEEN_TRAINER_AND_ENGINE)
+def test_what_compares_trainer_and_engine_is_read_of_each_framework(framework: str) -> None:
+    for raw in BETWEEN_TRAINER_AND_ENGINE[framework]:
+        assert (canonical(raw) or "").startswith(("mismatch/", "is/")), raw
+
+
 @pytest.mark.parametrize(("raw", "name"), EXPECTED.items())
 def test_a_known_spelling_has_its_canonical_name(raw: str, name: str) -> None:
     assert canonical(raw) == name

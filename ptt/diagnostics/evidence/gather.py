@@ -67,6 +67,7 @@ from ptt.diagnostics.evidence.tail_details import gather_details
 from ptt.diagnostics.evidence.tail_holders import Holders, gather_holders
 from ptt.diagnostics.evidence.tails import Tails, gather_tails, tool_use_by_step
 from ptt.diagnostics.evidence.tokens_by_step import Signal, gather_pairs, gather_signal
+from ptt.diagnostics.evidence.training_setup import setup_of
 from ptt.diagnostics.evidence.validity import REQUIRED_COLUMNS, gather_validity, missing_pair
 from ptt.diagnostics.model import STEP, JsonScalar, Run, Support
 from ptt.diagnostics.statistics.arrays import IntArray
@@ -366,19 +367,24 @@ def gather(
             segments=evidence.segments,
         ),
     )
+    pattern = evidence.mismatch_pattern
+    setup = setup_of(manifest)
+    if not setup.settings:  # told by logs alone
+        setup = replace(setup, settings=run.context)
+    setup = replace(setup, framework=run.framework or setup.framework)
     signs = topic(
         "course of the mismatch",
         lambda: metric_signs(
             series,
             other=other,
             pairs=pairs,
-            run=run,
+            setup=setup,
             excursions=excursions or (),
             happened=happened_at(series, other, run, evidence.evaluation, evidence.events, evidence.segments),
             events=evidence.events,
+            by_tokens=pattern is not None,
         ),
     )
-    pattern = evidence.mismatch_pattern
     described = topic(
         "outcome",
         lambda: describe_run_series(

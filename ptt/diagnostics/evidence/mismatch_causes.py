@@ -135,3 +135,9 @@ def sign(name: str, /, **numbers: str) -> Sign:
     """Return a sign of the table by its name, with the numbers that its text names."""
     entry = _words()["signs"][name]
     return Sign(text=str(entry["text"]).format(**numbers), weights=entry["weights"])
+
+
+@lru_cache(maxsize=1)
+def setting_signs() -> dict[str, dict[str, Any]]:
+    """Return the signs that a setting gives, by name, with the settings and what is asked of them."""
+    return {name: entry for name, entry in _words()["signs"].items() if "settings" in entry}

@@ -8,20 +8,22 @@ of metrics beside it add to that of the course.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from ptt.diagnostics.evidence.excursions import CHECKPOINT, EPOCH, EVALUATION, RESTART, SYNC, Recurrence
 from ptt.diagnostics.evidence.machines import Event
-from ptt.diagnostics.evidence.mismatch_causes import Sign, sign
+from ptt.diagnostics.evidence.mismatch_causes import Sign, setting_signs, sign
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
+from ptt.diagnostics.evidence.training_setup import TrainingSetup
 from ptt.diagnostics.metrics.name_words import words_of
-from ptt.diagnostics.model import Run
+from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.recurring_excursions import find_coincidences
 from ptt.diagnostics.statistics.sawtooth import find_sawtooth
@@ -50,6 +52,8 @@ AT_ONCE: Final = 5.0  # times from one step to the next: a jump
 FIRST_VALUES: Final = 3  # the level at the start
 EARLY: Final = 5  # a rise before it is the first updates' and no jump
 FELL: Final = 5.0  # times below the level around it
+LOW: Final = 0.3  # of the distance at which a step disagrees
+FAR_BEYOND: Final = 4.0  # times it: rounding does not reach it
 LARGE: Final = 0.5  # nats of mean |r|: tokens of two different contexts or models
 SMALL: Final = 0.2  # nats of mean |r|: of noise beyond it E r = -KL is of its size, whatever the cause
 ONE_SIDED: Final = 0.6  # of mean |r|, the size of its signed mean
@@ -63,6 +67,7 @@ IMPOSSIBLE: Final = (
     ("mismatch/prob_diff_max", 0.98, "mismatch/prob_diff", 0.05),
 )
 """Worst token, from where it is certain to one side and impossible to the other, and mean, up to where most agree."""
+RATIO_ABOVE: Final = 1.3  # the mean of the ratios is 1 where the engine's logprobs are those the tokens were drawn with
 UNRELATED: Final = 0.5  # correlation of both sides' probabilities
 RELATED: Final = 0.8
 GOES_WITH: Final = 0.5  # rank correlation of the changes from step to step
@@ -75,32 +80,19 @@ AT_ALL_STEPS: Final = 0.9
 CRASHED: Final = 0.5  # of the reward, that is lost as the mismatch jumps
 SEED: Final = 20_260_611
 KINDS: Final = {RESTART: "restart", EPOCH: "epoch", EVALUATION: "evaluation", CHECKPOINT: "checkpoint", SYNC: "sync"}
-SETTINGS: Final[Mapping[str, tuple[tuple[str, ...], bool]]] = {
-    "prefix_caching": (("enable_prefix_caching", "vllm_enable_prefix_caching"), True),
-    "sleeps": (("vllm_enable_sleep_mode", "enable_sleep_mode"), True),
-    "never_wakes": (("free_cache_engine",), False),
-    "fused_kernels": (("use_fused_kernels",), True),
-    "splits_rows": (("ulysses_sequence_parallel_size",), True),
-    "replaces_engines": (("use_fault_tolerance",), True),
-    "replays_routing": (("use_rollout_routing_replay", "enable_rollout_routing_replay"), True),
-    "adapter": (("use_peft", "use_lora", "vllm_enable_lora", "lora_rank", "lora_r"), True),
-    "packs": (("packing", "pack_length"), True),
-    "fused_rope": (("apply_rope_fusion",), True),
-    "experts": (("expert_model_parallel_size",), True),
-    "quantised": (("quantization", "sglang_quantization", "load_in_4bit", "load_in_8bit"), True),
-    "keeps_cache": (("recompute_kv_cache_after_weight_updates", "clear_kv_cache_on_weight_sync"), False),
-}
-"""By sign: the settings that give it, and whether turned on or off; a size above 1 is turned on."""
 TOLD_BY_METRICS: Final[Mapping[str, frozenset[str]]] = {
     "packs": frozenset({"packed", "packing"}),
     "experts": frozenset({"moe", "expert", "experts", "router", "routing"}),
     "turns": frozenset({"turns", "tool", "tools"}),
 }
 """By sign: words of metrics that are logged where it holds; settings tell it better."""
-SAMPLING: Final = {"temperature": ("temperature", "rollout_temperature"), "top_p": ("top_p", "rollout_top_p")}
+OF_EVALUATION: Final = re.compile(
+    r"(?:^|[._])(?:eval|evaluation|val|validation|val_kwargs|test|judge|teacher|critic)[._]"
+)
 NOT_LOADED: Final = re.compile(
     r"(?i)failed to load (?:\w+ )?weights|(?:missing|unexpected) keys?\b|weights? .*\bnot (?:loaded|initialized)"
 )
+OFF: Final = ("none", "null", "disabled", "false", "auto")
 MAX_LINE: Final = 100
 LAGS: Final = 0.5  # updates behind, in the median
 BESIDE: Final = {"length": "len/response_mean", "entropy": "entropy", "lag": "staleness/mean", "rate": "lr"}
@@ -111,22 +103,28 @@ def metric_signs(
     *,
     other: Mapping[str, Series],
     pairs: Mapping[str, PairSteps],
-    run: Run,
+    setup: TrainingSetup,
     excursions: tuple[Recurrence, ...],
     happened: Mapping[str, IntArray],
     events: Sequence[Event] = (),
+    by_tokens: bool = False,
 ) -> tuple[Sign, ...]:
-    """Return what logged metrics and settings tell of the cause of a mismatch; empty where none is logged."""
+    """Return what logged metrics and settings tell of the cause of a mismatch; empty where none is logged.
+
+    by_tokens: the recorded tokens follow a pattern, which tells of their course what there is to tell.
+    """
     measured = _measure(metrics, pairs)
     if measured is None:
         return ()
     level, limit = measured
-    course = list(_course(level, limit, excursions, happened, metrics))
-    if not course:
+    told = by_tokens and level.name not in metrics
+    course = [] if told else list(_course(level, limit, excursions, happened, metrics))
+    course += _reordered(metrics)
+    if not course and not told:
         return ()
     off = level.steps[level.values > limit]
     beside = [*_sequences(metrics, off), *_distribution(metrics, off), *_companions(level, metrics)]
-    return (*course, *beside, *_configured(run, other, level), *_told(events))
+    return (*course, *beside, *_configured(setup, other, level), *_told(events))
 
 
 def _measure(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> tuple[Series, float] | None:
@@ -155,13 +153,17 @@ def _course(
     if spikes is not None and float(np.median(values)) <= limit:
         share = pct(len(spikes.lead.steps) / len(steps))
         kinds = [KINDS[one.kind] for one in spikes.coincidences if one.kind in KINDS]
-        yield sign("spikes_at_events" if kinds else "spikes", **numbers, share=share, event=kinds[0] if kinds else "")
+        resumed = not kinds and _after_restart(spikes.lead.steps, happened)
+        name = "spikes_at_events" if kinds else "after_restart" if resumed else "spikes"
+        yield sign(name, **numbers, share=share, event=kinds[0] if kinds else "")
     elif (falls := _falls(level, limit, happened)) is not None:
         kind, when = falls
         yield sign(f"falls_{kind}", **numbers, when=when)
     elif late <= limit and float(np.median(values)) <= limit:
         if impossible := _impossible(metrics, steps):
             yield impossible
+        elif late > LOW * limit and _stays(level):
+            yield sign("constant", **numbers)
         return
     elif values[0] * AT_ONCE <= values[1] and np.median(values[1 : 1 + FIRST_VALUES]) >= max(limit, REACHED * late):
         yield sign("first_update", **numbers)
@@ -169,10 +171,12 @@ def _course(
         yield sign("constant", **numbers)
         if level.name in OF_LOGPROBS:
             yield sign("large" if late > LARGE else "moderate", **numbers)
+        elif late > FAR_BEYOND * limit:
+            yield sign("far_beyond", **numbers)
     elif (jump := _jump(level, limit)) is not None:
         at = int(steps[jump])
         begun = [kind for kind in KINDS if np.isin(happened.get(kind, ()), [at - 1, at, steps[jump - 1]]).any()]
-        kind = "restart" if RESTART in begun else "alone"
+        kind = "restart" if RESTART in begun else "epoch" if EPOCH in begun else "alone"
         yield sign(f"jumps_{kind}", **numbers, at=str(at))
         yield from _reward_at(metrics, at)
     elif values[0] <= limit and late >= GREW * values[0]:
@@ -180,6 +184,12 @@ def _course(
         yield from _growth(level, limit, late, metrics)
     elif first > limit:
         yield sign("rises" if late > first else "sinks", **numbers)
+
+
+def _after_restart(steps: IntArray, happened: Mapping[str, IntArray]) -> bool:
+    """Return whether all steps that are off follow one restart, without a gap."""
+    begun = np.isin(happened.get(RESTART, np.zeros(0, np.int64)), [steps[0] - 1, steps[0]]).any()
+    return bool(begun) and int(steps[-1] - steps[0]) == len(steps) - 1
 
 
 def _growth(level: Series, limit: float, late: float, metrics: Mapping[str, Series]) -> Iterator[Sign]:
@@ -273,6 +283,18 @@ def _reference_beside(level: Series, metrics: Mapping[str, Series]) -> Iterator[
         yield sign("near_reference" if near else "off_reference", kl=sig(kl), late=sig(away))
 
 
+def _reordered(metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    """Look for logprobs whose sum over a sequence is right and whose places are not."""
+    medians = {
+        name: float(np.median(values))
+        for name in ("mismatch/ppl_diff", "is/ratio_mean")
+        if name in metrics and len(values := metrics[name].finite()[1]) >= MIN_LOGGED
+    }
+    whole, ratio = medians.get("mismatch/ppl_diff", math.inf), medians.get("is/ratio_mean", 0.0)
+    if whole <= MEASURES["mismatch/ppl_diff"][1] and ratio > RATIO_ABOVE:
+        yield sign("reordered", whole=sig(whole), ratio=sig(ratio))
+
+
 def _sequences(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign]:
     """Bound the share of sequences that are off, from the errors of the mean, the worst and the best sequence."""
     worst = _at(metrics, "mismatch/seq_error_max", off)
@@ -297,6 +319,11 @@ def _distribution(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign
         yield sign("heavy", spread=sig(spread), mean=sig(mean))
     if impossible := _impossible(metrics, off):
         yield impossible
+    ratio, chi2 = (_at(metrics, name, off) for name in ("is/ratio_mean", "mismatch/chi2_token"))
+    if ratio is not None and ratio > RATIO_ABOVE:
+        yield sign("ratio_above", ratio=sig(ratio), name=metrics["is/ratio_mean"].raw_name)
+    elif chi2 is not None and chi2 < 0:
+        yield sign("ratio_below", chi2=sig(chi2), name=metrics["mismatch/chi2_token"].raw_name)
     correlation = _at(metrics, "mismatch/pearson", off)
     if correlation is not None and (correlation < UNRELATED or correlation > RELATED):
         yield sign("unrelated" if correlation < UNRELATED else "related", correlation=sig(correlation))
@@ -329,33 +356,50 @@ def _companions(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
             yield sign(f"follows_{kind}", rho=sig(found.rho), name=series.raw_name)
 
 
-def _configured(run: Run, other: Mapping[str, Series], level: Series) -> Iterator[Sign]:
+def _configured(setup: TrainingSetup, other: Mapping[str, Series], level: Series) -> Iterator[Sign]:
     """Yield what the settings tell, and which parts of the loop the log times."""
-    context = run.context
-    for name, (settings, on) in SETTINGS.items():
-        known = next((setting for setting in settings if setting in context), None)
-        if known is None or (name == "never_wakes" and run.framework != "verl"):
+    told, given = set(), set()
+    for name, asked in setting_signs().items():
+        if asked.get("framework") not in (None, setup.framework) or asked.get("unless") in given:
             continue
-        value = context[known]
-        turned = value > 1 if isinstance(value, (int, float)) and not isinstance(value, bool) else bool(value)
-        if turned is on:
-            yield sign(name, setting=f"{known}={value}")
-        elif name in {"prefix_caching", "adapter"}:
-            yield sign(f"no_{name}", setting=f"{known}={value}")
-    for name, settings in SAMPLING.items():
-        values = [(one, value) for one in settings if isinstance(value := context.get(one), (int, float))]
-        if values:
-            known, value = next((pair for pair in values if pair[1] != 1), values[0])
-            yield sign(f"{name}_one" if value == 1 else name, setting=f"{known}={value:g}")
+        for key, value in _written(setup, asked["settings"]):
+            told.update(asked["settings"])
+            if _holds(asked, value):
+                yield sign(name, setting=f"{key.rpartition('.')[2]}={value}")
+                given.add(name)
+                break
     for series in other.values():
         words = words_of(series.raw_name)
         if (words & {"sync", "refit"} or words >= {"update", "weights"}) and _each_step(series, level):
             yield sign("synced_each_step", name=series.raw_name)
             break
-    for name, told in TOLD_BY_METRICS.items():
-        logged = next((one for one in other.values() if words_of(one.raw_name) & told), None)
-        if logged is not None and not any(setting in context for setting in SETTINGS.get(name, ((), True))[0]):
+    for name, words in TOLD_BY_METRICS.items():
+        logged = next((one for one in other.values() if words_of(one.raw_name) & words), None)
+        if logged is not None and not told.intersection(setting_signs().get(name, {}).get("settings", ())):
             yield sign(name, setting=logged.raw_name)
+
+
+def _written(setup: TrainingSetup, names: Sequence[str]) -> Iterator[tuple[str, JsonScalar]]:
+    """Yield the settings of these names, wherever they stand, but for those of evaluation."""
+    for name in names:
+        for key, value in setup.settings.items():
+            if (key == name or key.endswith(f".{name}")) and not OF_EVALUATION.search(key):
+                yield key, value
+
+
+def _holds(asked: Mapping[str, Any], value: JsonScalar) -> bool:
+    """Return whether a value is what a sign asks for; a size above 1 is turned on."""
+    number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if "on" in asked:
+        turned = number > 1 if number is not None else bool(value) and str(value).lower() not in OFF
+        return turned is bool(asked["on"])
+    if "above" in asked or "differs" in asked:
+        return number is not None and (
+            number > float(asked["above"]) if "above" in asked else number != float(asked["differs"])
+        )
+    if "is" in asked:
+        return number == float(asked["is"])
+    return value is not None and any(word in str(value).lower() for word in asked["holds"])
 
 
 def _each_step(series: Series, level: Series) -> bool:

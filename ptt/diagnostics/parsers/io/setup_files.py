@@ -180,9 +180,33 @@ def yaml_settings(text: str) -> dict[str, Any]:
 
 
 def _inline(text: str) -> dict[str, Any]:
-    """Return the entries of a mapping on one line, without any inside it."""
-    pairs = (part.partition(":") for part in text.split(",")) if "{" not in text else ()
-    return {name.strip().strip("'\""): _scalar(value.strip(), YAML_NULLS) for name, mark, value in pairs if mark}
+    """Return the entries of a mapping on one line by dotted names, those of mappings inside it too."""
+    found: dict[str, Any] = {}
+    for part in _parts(text):
+        name, mark, value = part.partition(":")
+        name, value = name.strip().strip("'\""), value.strip()
+        if mark and value.startswith("{") and value.endswith("}"):
+            found |= {f"{name}.{inner}": entry for inner, entry in _inline(value[1:-1]).items()}
+        elif mark:
+            found[name] = _scalar(value, YAML_NULLS)
+    return found
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Cut a text at its commas, but for those in brackets and quotes."""
+    begin = depth = 0
+    quote = ""
+    for at, letter in enumerate(text):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter == "," and not depth:
+            yield text[begin:at]
+            begin = at + 1
+        else:
+            depth += (letter in "{[") - (letter in "}]")
+    yield text[begin:]
 
 
 def _path(open_: Iterable[tuple[int, str]]) -> str:
