@@ -45,12 +45,15 @@ LOOKED: Final = 20  # records looked at to tell how a file is read
 ENOUGH: Final = 0.5  # share of them that must tell something
 MAX_DEPTH: Final = 6  # of lists and objects around a conversation
 EXCLUDED: Final = ("expected", "gold", "reference", "groundtruth", "target", "available", "allowed", "candidate",
-                   "fewshot", "tools", "functions", "tooldefinitions", "schema", "chosen", "rejected",
+                   "fewshot", "tooldefinitions", "schema", "chosen", "rejected", "initial",
                    "fallback", "planned", "suggested", "possible", "alternative", "optimal")  # fmt: skip
 """How members begin that show what should be done or could be, not what was."""
+OFFERED: Final = re.compile(r"(?:tool|function)s(?!called|used|invoked|exec|run|hist|log|trace|result|taken)")
+"""How members begin that define tools; those that were called begin alike."""
 ASKING: Final = ("prompt", "system", "instruction", "question", "context", "input", "template", "chattemplate", "query")
 """How members begin whose text is asked of an agent, with examples of calls it may be."""
-LISTS_CALLS: Final = ("call", "action", "invocation", "tooluse", "toolhistory", "tooltrace", "toollog", "toolexec")
+LISTS_CALLS: Final = ("call", "action", "invocation", "tooluse", "toolhistory", "tooltrace", "toollog", "toolexec",
+                      "toolsused", "toolsinvoked", "toolsexec", "toolsrun", "toolshist", "toolslog")  # fmt: skip
 SESSIONS: Final = (
     "episode_id", "trajectory_id", "rollout_id", "simulation_id", "conversation_id", "conv_id", "session_id",
     "thread_id", "chat_id", "dialog_id", "dialogue_id", "episode", "sample_id", "instance_id", "task_id", "example_id",
@@ -58,6 +61,8 @@ SESSIONS: Final = (
 )  # fmt: skip
 """Names of what joins events to one episode, the clearest first."""
 ATTEMPTS: Final = ("trial", "attempt", "rollout_idx", "sample_idx", "seed", "repeat")
+STEP_NUMBERS: Final = ("step", "step_number", "step_id", "step_idx", "step_index", "step_num", "turn", "turn_number",
+                       "turn_idx", "turn_index", "iteration", "round")  # fmt: skip
 KEYED: Final = 0.5  # share of the events that must name their session
 OUTCOMES: Final = ("outcome", "verdict", "grade", "result", "judgement", "judgment", "evaluation")
 PASSED: Final = {
@@ -69,6 +74,8 @@ LABELLING: Final = frozenset(
     {"reward", "success", "stop_reason", "model", "truncated", "cost_usd", "tokens_in", "tokens_out", "env", "task"}
 )
 EXPECTED: Final = ("ground_truth", "gts", "expected_answer", "reference_answer", "gold_answer")
+TOTALS: Final = ("total", "overall", "final", "total_score", "score", "reward", "value")
+"""How the whole of a reward is called beside its parts."""
 NO_TRACE: Final = "record(s) skipped: no conversation, call or event in them."
 PLAN: Final = "agent records"
 DIGITS: Final = re.compile(r"-?\d{1,9}(?:\.\d{1,20})?")
@@ -257,7 +264,8 @@ class _Reader:
             return False
         begun = any(message.get("role") == "user" for message in chat.messages)
         asked = None if begun else _asked(record)
-        self._add(chat.messages, about, record, {} if chat.spoke or begun else {"n_turns": None}, asked)
+        told = {} if chat.spoke or begun else {"n_turns": None if "chat" in found else _numbered(episode.entries)}
+        self._add(chat.messages, about, record, told, asked)
         return True
 
     def _put_text(self, text: str, about: dict[str, Any], record: dict[str, Any]) -> bool:
@@ -303,7 +311,10 @@ class _Reader:
 
     def _chat(self, episode: Episode) -> Chat:
         chat = Chat()
-        for entry in with_agents(list(map(decoded, episode.entries))):
+        entries = list(map(decoded, episode.entries))
+        named = with_agents(entries)
+        self.uses.inferred += named is not entries
+        for entry in named:
             for act in acts_in(entry, self.uses, listed=episode.listed):
                 chat.add(act)
         if episode.beside and not any(message.get("tool_calls") for message in chat.messages):
@@ -367,9 +378,15 @@ def _episodes(
         if (path := path_in_tree(found)) is not None and _rank(path, listed=False) > 1:
             yield Episode(entries=path, owners=owners)
             return
-        for entry in found:
-            if isinstance(entry, dict | list):
-                yield from _episodes(entry, (), depth + 1, texts=texts)
+        held = [
+            (entry, list(_episodes(entry, (), depth + 1, texts=texts)))
+            for entry in found
+            if isinstance(entry, dict | list)
+        ]
+        acted = sum(bool(episodes) for _, episodes in held) >= ENOUGH * len(held)
+        for entry, episodes in held:
+            unacted = _unacted(entry, labelled=False) if acted and not episodes and isinstance(entry, dict) else []
+            yield from episodes or unacted
         return
     if "chosen" in found and "rejected" in found:
         return
@@ -389,12 +406,17 @@ def _episodes(
         yield from written
         return
     for key, value in found.items():
-        if not isinstance(value, dict | list) or plain_key(key).startswith(EXCLUDED):
+        if not isinstance(value, dict | list) or _is_excluded(plain_key(key)):
             continue
         if isinstance(value, list) and all(isinstance(e, list) and _rank(e, listed=False) > 1 for e in value):
             yield from (Episode(entries=entry, owners=(found,), place=place) for place, entry in enumerate(value))
         else:
             yield from _episodes(value, (), depth + 1, texts=texts)
+
+
+def _is_excluded(plain: str) -> bool:
+    """Return whether a member shows what should be or could be done, or defines tools."""
+    return plain.startswith(EXCLUDED) or OFFERED.match(plain) is not None
 
 
 def _own(record: dict[str, Any]) -> Episode | None:
@@ -405,7 +427,7 @@ def _own(record: dict[str, Any]) -> Episode | None:
     for place, owners in places:
         for key, value in place.items():
             plain = plain_key(key)
-            if plain.startswith(EXCLUDED):
+            if _is_excluded(plain):
                 continue
             value = decoded(value) if isinstance(value, str) and value[:1] in ("[", "{") else value
             if isinstance(value, dict) and len(owners) < MAX_DEPTH // 2:
@@ -433,15 +455,30 @@ def _own(record: dict[str, Any]) -> Episode | None:
     return Episode(entries=best.entries, owners=best.owners, beside=beside, listed=best.listed)
 
 
-def _unacted(record: dict[str, Any]) -> list[Episode]:
-    """Return the episode of a record whose list of calls is empty, if it says how it ended."""
-    empty = any(plain_key(key) in CALL_LISTS and value == [] for key, value in record.items())
-    labels = labels_of({snake(key): value for key, value in record.items()}) if empty else None
-    told = labels is not None and (labels.reward is not None or labels.columns["success"] is not None)
-    return [Episode(entries=[], owners=(record,))] if told else []
+def _numbered(entries: list[Any] | str) -> int | None:
+    """Return how many steps calls are numbered by, one turn each; None where they are not."""
+    for key in STEP_NUMBERS:
+        numbers = [as_number(entry.get(key)) for entry in entries if isinstance(entry, dict)]
+        if numbers and None not in numbers:
+            return len(set(numbers))
+    return None
 
 
-CALL_LISTS: Final = frozenset({"toolcalls", "functioncalls", "toolinvocations", "tooluses"})
+def _unacted(record: dict[str, Any], *, labelled: bool = True) -> list[Episode]:
+    """Return the episode of a record whose list of calls is empty; `labelled`: only if it says how it ended."""
+    for place in (record, *(value for value in record.values() if isinstance(value, dict))):
+        empty = any(
+            value == [] and CALL_LISTS.search(plain) is not None and not _is_excluded(plain)
+            for key, value in place.items()
+            for plain in [plain_key(key)]
+        )
+        labels = labels_of({snake(key): value for key, value in place.items()}) if empty else None
+        if labels is not None and (not labelled or labels.reward is not None or labels.columns["success"] is not None):
+            return [Episode(entries=[], owners=(record,) if place is record else (record, place))]
+    return []
+
+
+CALL_LISTS: Final = re.compile(r"tool(?:s|uses|calls|invocations)?(?:called|used|executed)?$|functioncalls|actualcalls|calllog")
 
 
 def _texts(record: dict[str, Any], known: tuple[str, ...] = ()) -> list[Episode]:
@@ -451,7 +488,8 @@ def _texts(record: dict[str, Any], known: tuple[str, ...] = ()) -> list[Episode]
     """
     for key, value in record.items():
         several = value if isinstance(value, list) and len(value) <= MAX_TEXTS else [value]
-        if plain_key(key).startswith((*EXCLUDED, *ASKING)) or not all(isinstance(text, str) for text in several):
+        plain = plain_key(key)
+        if _is_excluded(plain) or plain.startswith(ASKING) or not all(isinstance(text, str) for text in several):
             continue
         shown = key in known and any(several)
         if shown or any(len(text) >= MIN_TEXT and (shows_calls(text) or is_transcript(text)) for text in several):
@@ -504,6 +542,8 @@ def _take(about: dict[str, Any], place: dict[str, Any]) -> None:
         name = snake(key)
         label = RANKS.get(name, ("", 0))[0]
         if label == "reward":
+            if isinstance(value, bool):
+                about.setdefault("success", value)
             value = _reward(value)
         if label and value is not None:
             about.setdefault(name, value)
@@ -516,7 +556,9 @@ def _take(about: dict[str, Any], place: dict[str, Any]) -> None:
 
 
 def _reward(value: Any) -> Any:
-    """Return a reward that is written as a truth or as a text as the number it is."""
+    """Return a reward that is written as a truth, as a text, or as the total of its parts, as the number it is."""
+    if isinstance(value, dict):
+        value = next((value[key] for key in TOTALS if as_number(value.get(key)) is not None), value)
     if isinstance(value, bool):
         return float(value)
     return float(value) if isinstance(value, str) and DIGITS.fullmatch(value) else value

@@ -89,7 +89,7 @@ def is_chat(found: Any, looked: int = LOOKED) -> bool:
     if not isinstance(found, list) or not found:
         return False
     turns = found[: max(1, min(len(found) - 1, looked))]
-    return all(map(_is_turn, turns)) and any(map(is_message, turns))
+    return all(map(_is_turn, turns)) and 2 * sum(map(is_message, turns)) >= len(turns)
 
 
 def common_messages(found: list[Message]) -> list[Message]:

@@ -17,15 +17,18 @@ from ptt.diagnostics.parsers.io.values import as_label, as_name, as_text, dict_o
 
 Message = dict[str, Any]
 
-NAME: Final = ("toolname", "tool", "functionname", "function", "apiname", "actionname", "actiontype", "name", "action",
+NAME: Final = ("toolname", "tool", "functionname", "funcname", "function", "apiname", "actionname", "actiontype", "name", "action",
                "api", "method", "command", "skill")  # fmt: skip
-PLAIN: Final = frozenset({"toolname", "tool", "functionname", "toolcall", "functioncall"})
+PLAIN: Final = frozenset({"toolname", "tool", "functionname", "funcname", "toolcall", "functioncall"})
 """Names of a call that say by themselves that it is one; others need a result, an id or a place for calls."""
 ARGUMENTS: Final = ("arguments", "args", "toolinput", "actioninput", "toolargs", "toolarguments", "inputargs",
-                    "functionargs", "actionargs", "toolparams", "input", "inputs", "parameters", "params",
+                    "functionargs", "actionargs", "toolparams", "toolparameters", "functionparameters",
+                    "actionparams", "actionparameters", "inputparams", "callargs", "input", "inputs", "parameters", "params",
                     "kwargs")  # fmt: skip
 RESULT: Final = ("result", "toolresult", "tooloutput", "toolresponse", "observation", "output", "outputs", "response",
-                 "returned", "returnvalue", "return", "content", "summary", "resultpreview")  # fmt: skip
+                 "returned", "returnvalue", "return", "content", "summary", "resultpreview",
+                 "executionresult", "toolcallresult", "resultsummary", "outputsummary", "resulttext",
+                 "outputpreview")  # fmt: skip
 IDENTITY: Final = ("toolcallid", "callid", "tooluseid", "toolid", "invocationid", "requestid", "id")
 FAILURES: Final = frozenset({"error", "failed", "failure", "fail", "exception", "timeout", "timedout", "denied",
                              "rejected"})  # fmt: skip
@@ -149,16 +152,17 @@ def _is_definition(parts: Parts, given: Any, came: Any) -> bool:
 
 def failure_of(parts: Parts) -> bool | str | Message | None:
     """Return whether a call failed, or with what; None where nothing says so."""
-    for name in ("iserror", "failed"):
+    for name in ("iserror", "failed", "haserror", "isfailed", "errored"):
         if name in parts and isinstance(parts[name][1], bool):
             return bool(parts[name][1])
-    error = next((parts[name][1] for name in ("error", "errormessage", "exception") if name in parts), None)
+    error = next((parts[name][1] for name in ("error", "toolerror", "errormessage", "errormsg", "exception")
+                  if name in parts), None)
     if isinstance(error, str | dict) and error:
         return error if isinstance(error, str) else {"message": as_text(error.get("message", error)),
                                                      "type": as_name(error.get("type"))}  # fmt: skip
     if isinstance(error, bool):
         return error
-    for name in ("success", "ok", "succeeded"):
+    for name in ("success", "ok", "succeeded", "issuccess", "successful"):
         if name in parts and isinstance(parts[name][1], bool):
             return not parts[name][1]
     status = parts["status"][1] if "status" in parts else None

@@ -23,7 +23,7 @@ ANSWERS: Final = ("response", "completion", "output", "text", "generation")
 RATED: Final = ("reward", "score")
 PROMPTS: Final = ("prompt", "question", "query", "problem", "instruction")
 ALIKE: Final = 0.8  # of the members of records under ids, those that all have in common
-MIN_SHARED: Final = 3
+MIN_SHARED: Final = 2
 MAX_NODES: Final = 10_000
 MAX_LEVELS: Final = 400
 

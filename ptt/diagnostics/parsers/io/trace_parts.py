@@ -33,10 +33,12 @@ from ptt.diagnostics.parsers.io.named_parts import (
 )
 from ptt.diagnostics.parsers.io.values import as_text, dicts_in
 
-ROLE: Final = ("role", "from", "speaker", "sender", "author", "messagerole", "actor", "who", "source", "agent", "node",
+ROLE: Final = ("role", "from", "speaker", "sender", "author", "messagerole", "rolename", "speakerrole", "senderrole",
+              "sendertype", "speakertype", "actor", "who", "source", "agent", "node",
                "type")  # fmt: skip
 TEXT: Final = ("content", "text", "value", "message", "body", "utterance", "msg", "response", "reply", "output",
-               "answer", "completion", "llmoutput", "modeloutput", "rawoutput", "generation")  # fmt: skip
+               "answer", "completion", "llmoutput", "modeloutput", "rawoutput", "generation", "answertext",
+               "finalanswer", "finalresponse", "rawllmoutput", "llmresponse", "rawresponse")  # fmt: skip
 OBSERVED: Final = ("observation", "observations", "toolresult", "tooloutput", "toolresponse", "envresponse",
                    "environmentresponse", "toolresults", "toolresponses", "toolcallresults", "functionresults",
                    "result", "results", "feedback", "output")  # fmt: skip
@@ -45,15 +47,18 @@ AGENT: Final = ("agent", "agentname", "agentrole")
 CALLS: Final = ("toolcalls", "toolcall", "functioncalls", "functioncall", "tooluses", "tooluse", "calls", "actions",
                 "action")  # fmt: skip
 THOUGHT: Final = ("reasoningcontent", "reasoning", "thought", "thoughts", "thinking", "rationale")
-ASKED: Final = ("userinput", "usermessage", "userquery", "user", "input", "query", "question", "prompt")
+ASKED: Final = ("userinput", "usermessage", "userquery", "usercontent", "user", "input", "query", "question", "prompt")
 ANSWERED: Final = ("agentresponse", "assistantresponse", "agentanswer", "airesponse", "botresponse", "assistantmessage",
-                   "agentoutput", "assistant", "agentmessage")  # fmt: skip
+                   "agentoutput", "assistant", "agentmessage", "finalresponse", "finalanswer")  # fmt: skip
 """A question and the agent's answer in one object."""
-KIND: Final = ("eventtype", "event", "type", "kind", "say", "ask", "category", "steptype", "messagetype", "name")
+KIND: Final = ("eventtype", "event", "type", "kind", "say", "ask", "category", "steptype", "messagetype", "spantype", "stepkind", "entrytype",
+               "eventkind", "turntype", "recordtype", "name")
 TIME: Final = ("timestamp", "time", "createdat", "ts", "starttime", "datetime", "date")
 INNER: Final = ("message", "data", "payload", "event", "item", "entry", "record", "msg", "details", "kwargs", "content",
                 "raw", "body", "toolcall", "call", "attributes")  # fmt: skip
 """Where an object that says nothing itself holds what does."""
+LOGGED: Final = frozenset({"level", "levelname", "loglevel", "logger"})
+"""Parts of a log line, whose message its program writes."""
 SPAN_TIMES: Final = frozenset({"starttime", "endtime", "startedat", "duration", "durationms", "starttimeunixnano"})
 """Parts of a span, which is not read here."""
 REQUEST: Final = ("prompts", "prompt", "messages", "input", "inputs", "request")
@@ -74,6 +79,10 @@ ENDS: Final = frozenset({"result", "results", "end", "ended", "response", "outpu
                          "failed", "success"})  # fmt: skip
 SAYS: Final = frozenset({"end", "ended", "response", "message", "output", "complete", "completed", "answer", "reply",
                          "text", "finish", "finished", "result", "generated", "final"})  # fmt: skip
+FINAL: Final = frozenset({"final", "answer", "response", "reply"})
+"""Words of a kind of event that is what the agent says to the user in the end."""
+RUNNERS: Final = frozenset({"terminal", "executor", "interpreter", "sandbox", "console", "environment"})
+"""Words in the names of speakers that run what agents write."""
 PARTIAL: Final = frozenset({"delta", "chunk", "partial", "stream", "token", "heartbeat", "usage"})
 WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 MAX_ACTION: Final = 100_000  # characters of an action's text that may be a call
@@ -151,42 +160,43 @@ def role_of(parts: Parts) -> tuple[str, str] | None:
 def _exchange(parts: Parts, uses: Uses, event: str) -> list[Act]:
     """Return what an object tells that holds a question and the agent's answer, side by side."""
     asked, answered = first(parts, ASKED), first(parts, ANSWERED)
-    if asked is None or answered is None or not isinstance(asked[1], str) or not isinstance(answered[1], str):
+    question, answer = _unheld(asked[1]) if asked else None, _unheld(answered[1]) if answered else None
+    if answered is None or not isinstance(question, str) or not isinstance(answer, str):
         return []
     uses.read += 1
     uses.take("text", answered[0])
     used = next(({"calls": part} for name, part in parts.items() if name in ("toolsused", "tooltrace")), parts)
-    calls = _calls(used, uses, event)
-    message: Message = {"role": "assistant", "content": "" if calls else answered[1]}
-    acts = [
-        Act(kind="say", message={"role": "user", "content": asked[1]}, event=event),
-        Act(kind="say", message=message | ({"tool_calls": calls} if calls else {}), event=event),
+    inner = (parts_of(value) for _, value in parts.values() if isinstance(value, dict))
+    calls = _calls(used, uses, event) or next((found for held in inner if (found := _calls(held, uses, event))), [])
+    message: Message = {"role": "assistant", "content": answer} | ({"tool_calls": calls} if calls else {})
+    return [
+        Act(kind="say", message={"role": "user", "content": question}, event=event),
+        Act(kind="say", message=message, event=event),
         *(Act(kind="result", message=call.pop("result"), event=event) for call in calls if "result" in call),
     ]
-    final: Message = {"role": "assistant", "content": answered[1]}
-    return [*acts, Act(kind="say", message=final, event=event)] if calls else acts
 
 
 def with_agents(entries: list[Any]) -> list[Any]:
     """Return entries in which speakers with names of their own are the assistant, where the others are known.
 
-    Whoever answers a user, and is not one that ptt knows, is an agent; where an assistant speaks too, names stay.
+    Whoever answers a user, and is not one that ptt knows, is an agent, or what runs its code; where an assistant speaks
+    more often than they, names stay.
     """
     parts = [parts_of(entry) for entry in entries if isinstance(entry, dict)]
     known = [role_of(entry) for entry in parts]
-    speakers = {role for found in known if found for role in (found[1],)}
+    speakers = [found[1] for found in known if found]
     keys = {found[0] for found in known if found}
-    if "user" not in speakers or "assistant" in speakers or len(keys) != 1 or None not in known:
+    if "user" not in speakers or known.count(None) <= speakers.count("assistant") or len(keys) != 1:
         return entries
     (key,) = keys
-    return [
-        entry | {key: "assistant"} if isinstance(entry, dict) and _is_agent(entry, key) else entry for entry in entries
-    ]
+    return [entry | _role_by_name(entry, key) if isinstance(entry, dict) else entry for entry in entries]
 
 
-def _is_agent(entry: Message, key: str) -> bool:
+def _role_by_name(entry: Message, key: str) -> Message:
     name = entry.get(key)
-    return isinstance(name, str) and bool(name) and role_of(parts_of({key: name})) is None
+    if not isinstance(name, str) or not name or role_of(parts_of({key: name})) is not None:
+        return {}
+    return {key: "tool" if words_of(name) & RUNNERS else "assistant"}
 
 
 def _spoken(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
@@ -244,8 +254,10 @@ def _text(parts: Parts, speaker: str) -> tuple[str, Any] | None:
 def _unheld(found: Any) -> Any:
     """Return the text in an object that only holds it; other values unchanged."""
     held = next((found[key] for key in ("parts", "text") if found.get(key)), None) if isinstance(found, dict) else None
-    if isinstance(held, list) and all(isinstance(part, str) for part in held):
-        return "\n".join(held)
+    if isinstance(held, list):
+        held = [part.get("text") if isinstance(part, dict) and "text" in part else part for part in held]
+        if all(isinstance(part, str) for part in held):
+            return "\n".join(held)
     return held if isinstance(held, str) else found
 
 
@@ -349,7 +361,9 @@ def _of_event(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
         return _of_tool(parts, uses, event, words)
     text = first(parts, TEXT)
     if words & {"thought", "thinking", "reasoning"}:
-        return _plain("thought", text, uses, event)
+        return _plain("thought", first(parts, (*THOUGHT, "reasoningtext")) or text, uses, event)
+    if words <= FINAL:
+        return _plain("assistant", text, uses, event)
     if words & {"user", "human"} and not words & STARTS - {"input", "request"}:
         return _plain("user", text, uses, event)
     if words & MODELS and (words & SAYS or len(words) == 1) and not words & {"start", "started", "request", "prompt"}:
@@ -369,7 +383,7 @@ def _of_event(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
 def _by_agent(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     """Return what a named agent was asked to do and put out."""
     agent, text = first(parts, AGENT), first(parts, ("output", "response", "result", "answer", "message", "content"))
-    if agent is None or text is None or not isinstance(agent[1], str) or not isinstance(text[1], str):
+    if agent is None or not LOGGED.isdisjoint(parts) or text is None or not isinstance(agent[1], str) or not isinstance(text[1], str):
         return None
     asked = first(parts, ("task", "input", "instruction", "question", "query"))
     if asked is None or not isinstance(asked[1], str):
