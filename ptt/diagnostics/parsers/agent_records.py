@@ -277,7 +277,7 @@ class _Reader:
             self._add(spoken, about, record, {}, asked)
             return True
         for found in transcripts(text):
-            self._add(found.messages, about | found.labels, record, {})
+            self._add(found.messages, found.labels | about, record, {})
         return True
 
     def _add(
@@ -391,7 +391,7 @@ def _episodes(
     if "chosen" in found and "rejected" in found:
         return
     held = [list(_episodes(record, (), depth + 1, texts=texts)) for record in records_by_id(found)]
-    if held and all(held):
+    if held and sum(map(bool, held)) > ENOUGH * len(held):
         yield from itertools.chain.from_iterable(held)
         return
     if texts and (rated := rated_answers(found)):
@@ -423,6 +423,7 @@ def _own(record: dict[str, Any]) -> Episode | None:
     """Return the conversation of a record: the clearest and longest list among its members and objects."""
     found: list[tuple[int, int, int, Episode]] = []
     places: list[tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = [(record, (record,))]
+    answers: list[Episode] = []
     calls: list[tuple[bool, list[Any]]] = []  # and whether they stand under a name for calls
     for place, owners in places:
         for key, value in place.items():
@@ -446,11 +447,15 @@ def _own(record: dict[str, Any]) -> Episode | None:
             if rank:
                 episode = Episode(entries=value, owners=owners, listed=listed)
                 found.append((rank, len(value), -len(found), episode))
+            elif len(value) == 1 and [act.message.get("role") for act in acts_in(value[0], Uses())] == ["assistant"]:
+                answers.append(Episode(entries=value, owners=owners))
             if rank == 1:
                 calls.append((listed, value))
     if not found:
         return None
     rank, *_, best = max(found, key=lambda entry: entry[:3])
+    if rank == 1 and answers:  # the calls are listed beside what the agent said in the end
+        rank, best = 2, answers[0]
     beside = max(calls, key=lambda entry: (entry[0], len(entry[1])))[1] if rank > 1 and calls else []
     return Episode(entries=best.entries, owners=best.owners, beside=beside, listed=best.listed)
 

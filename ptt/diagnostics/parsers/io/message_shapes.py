@@ -158,7 +158,7 @@ def _common(message: Message) -> Iterator[Message]:
     if role == "tool" and "tool_call_id" not in message:
         answered = next((name for key in ANSWERED if (name := as_name(message.get(key))) is not None), None)
         whole |= {} if answered is None else {"tool_call_id": answered}
-    calls = list(_calls(message))
+    calls = list(_calls(message)) if role != "tool" else []  # a result may show the call that it answers
     if isinstance(content, list) and any(isinstance(part, dict) and _is_block(part) for part in content):
         yield from _of_blocks(whole, content, calls)
         return

@@ -23,18 +23,19 @@ PLAIN: Final = frozenset({"toolname", "tool", "functionname", "funcname", "toolc
 """Names of a call that say by themselves that it is one; others need a result, an id or a place for calls."""
 ARGUMENTS: Final = ("arguments", "args", "toolinput", "actioninput", "toolargs", "toolarguments", "inputargs",
                     "functionargs", "actionargs", "toolparams", "toolparameters", "functionparameters",
-                    "actionparams", "actionparameters", "inputparams", "callargs", "input", "inputs", "parameters", "params",
+                    "actionparams", "actionparameters", "inputparams", "callargs", "rawinput", "input", "inputs", "parameters", "params",
                     "kwargs")  # fmt: skip
 RESULT: Final = ("result", "toolresult", "tooloutput", "toolresponse", "observation", "output", "outputs", "response",
                  "returned", "returnvalue", "return", "content", "summary", "resultpreview",
                  "executionresult", "toolcallresult", "resultsummary", "outputsummary", "resulttext",
-                 "outputpreview")  # fmt: skip
+                 "outputpreview", "rawoutput")  # fmt: skip
 IDENTITY: Final = ("toolcallid", "callid", "tooluseid", "toolid", "invocationid", "requestid", "id")
 FAILURES: Final = frozenset({"error", "failed", "failure", "fail", "exception", "timeout", "timedout", "denied",
                              "rejected"})  # fmt: skip
 SUCCESSES: Final = frozenset({"success", "ok", "succeeded", "completed", "complete", "done", "finished", "passed"})
 NAMED: Final = re.compile(r"[\w./:@-]{1,120}")
 CALLED: Final = re.compile(r"\s*([A-Za-z_][\w.-]{0,80})\s*[\[({](.*)[\])}]\s*", re.DOTALL)
+OPENED: Final = re.compile(r"\s*([A-Za-z_][\w-]{0,80})\[")
 WRITTEN: Final = ("name", "tool_call_id", "status")
 NAMELESS: Final = frozenset({"unknown", "none", "null", "na"})  # what loggers write where they do not know a name
 MAX_MEMBERS: Final = 200  # of an object that are looked at
@@ -80,10 +81,10 @@ def first(parts: Parts, names: tuple[str, ...]) -> tuple[str, Any] | None:
 
 def named_call(parts: Parts, uses: Uses) -> list[Message]:
     """Return the call of a message that names one tool beside its text."""
-    named = first(parts, ("toolname", "tool", "functionname"))
+    named = first(parts, ("toolname", "tool", "functionname", "function"))
     if named is None or not isinstance(named[1], str) or not NAMED.fullmatch(named[1]):
         return []
-    given = first(parts, ARGUMENTS[:10])
+    given = first(parts, ARGUMENTS)
     uses.take("tool", named[0])
     arguments = None if given is None else _arguments(given[1])
     return [{"id": None, "type": "function", "function": {"name": named[1], "arguments": arguments}}]
@@ -220,12 +221,15 @@ def action_call(text: str, parts: Parts, uses: Uses) -> Message:
     """Return the call that an action's text asks for: `tool[...]`, `tool(...)`, its name beside an input, a command."""
     given = first(parts, ("actioninput", "toolinput", "actionargs", "arguments", "args", "input"))
     written = CALLED.fullmatch(text) if len(text) < 100_000 else None
+    opened = written is None and OPENED.match(text)  # its bracket may be lost, or text follow it
     words = text.split(None, 1)
     if given is not None and NAMED.fullmatch(text.strip()):
         uses.take("arguments", given[0])
         name, arguments = text.strip(), _arguments(given[1])
     elif written is not None:
         name, arguments = written[1], written[2]
+    elif opened:
+        name, arguments = opened[1], text[opened.end() :]
     else:
         name, arguments = words[0][:120], words[1] if len(words) > 1 else ""
     return {"id": None, "type": "function", "function": {"name": name, "arguments": arguments}}

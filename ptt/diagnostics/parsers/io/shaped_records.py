@@ -14,6 +14,7 @@ from ptt.diagnostics.parsers.io.values import as_score
 COLUMNS: Final = {
     "actions": "action", "action": "action", "observations": "observation", "observation": "observation",
     "thoughts": "thought", "thought": "thought", "rewards": "reward", "reward": "reward",
+    "validaction": "success", "validactions": "success",
 }  # fmt: skip
 BRANCHES: Final = ("next", "children", "replies")
 GROUPS: Final = frozenset(

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.message_shapes import ROLES as COMMON_ROLES
-from ptt.diagnostics.parsers.io.message_shapes import common_messages, decoded
+from ptt.diagnostics.parsers.io.message_shapes import common_messages, decoded, messages_from
 from ptt.diagnostics.parsers.io.named_parts import (
     ARGUMENTS,
     CALLED,
@@ -41,12 +41,15 @@ TEXT: Final = ("content", "text", "value", "message", "body", "utterance", "msg"
                "finalanswer", "finalresponse", "rawllmoutput", "llmresponse", "rawresponse")  # fmt: skip
 OBSERVED: Final = ("observation", "observations", "toolresult", "tooloutput", "toolresponse", "envresponse",
                    "environmentresponse", "toolresults", "toolresponses", "toolcallresults", "functionresults",
-                   "result", "results", "feedback", "output")  # fmt: skip
+                   "result", "results", "feedback", "output", "nextstate", "nextobservation", "nextobs", "newstate",
+                   "obs", "state")  # fmt: skip
 """What came back in a step, beside what was done."""
 AGENT: Final = ("agent", "agentname", "agentrole")
 CALLS: Final = ("toolcalls", "toolcall", "functioncalls", "functioncall", "tooluses", "tooluse", "calls", "actions",
                 "action")  # fmt: skip
 THOUGHT: Final = ("reasoningcontent", "reasoning", "thought", "thoughts", "thinking", "rationale")
+SAID: Final = ("response", "llmoutput", "modeloutput", "llmresponse", "rawresponse", "rawllmoutput", "text", "content")
+"""What the agent said in a step."""
 ASKED: Final = ("userinput", "usermessage", "userquery", "usercontent", "user", "input", "query", "question", "prompt")
 ANSWERED: Final = ("agentresponse", "assistantresponse", "agentanswer", "airesponse", "botresponse", "assistantmessage",
                    "agentoutput", "assistant", "agentmessage", "finalresponse", "finalanswer")  # fmt: skip
@@ -61,6 +64,7 @@ LOGGED: Final = frozenset({"level", "levelname", "loglevel", "logger"})
 """Parts of a log line, whose message its program writes."""
 SPAN_TIMES: Final = frozenset({"starttime", "endtime", "startedat", "duration", "durationms", "starttimeunixnano"})
 """Parts of a span, which is not read here."""
+MODEL_OUTPUT: Final = ("output", "outputs", "response", "completion", "generation")
 REQUEST: Final = ("prompts", "prompt", "messages", "input", "inputs", "request")
 ROLES: Final = COMMON_ROLES | {
     "agent": "assistant", "llm": "assistant", "assistantmessage": "assistant", "aimessage": "assistant",
@@ -68,7 +72,7 @@ ROLES: Final = COMMON_ROLES | {
     "assistant", "assistant_agent": "assistant", "usermessage": "user", "humanmessage": "user", "customer": "user",
     "client": "user", "prompter": "user", "user_proxy": "user", "userproxy": "user", "user_simulator": "user",
     "toolmessage": "tool", "functionmessage": "tool", "environment": "tool", "env": "tool", "executor": "tool",
-    "tools": "tool", "systemmessage": "system",
+    "tools": "tool", "api": "tool", "systemmessage": "system",
 }  # fmt: skip
 ACTS: Final = frozenset({"tool", "tools", "function", "action", "command", "mcp", "skill", "toolkit"})
 MODELS: Final = frozenset({"assistant", "ai", "llm", "model", "agent", "chat", "generation", "bot", "completion"})
@@ -85,6 +89,7 @@ RUNNERS: Final = frozenset({"terminal", "executor", "interpreter", "sandbox", "c
 """Words in the names of speakers that run what agents write."""
 PARTIAL: Final = frozenset({"delta", "chunk", "partial", "stream", "token", "heartbeat", "usage"})
 WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+CUT_CALL: Final = re.compile(r"\s*\{'name': '([\w.:/-]{1,120})', 'arguments': ")
 MAX_ACTION: Final = 100_000  # characters of an action's text that may be a call
 MAX_DEPTH: Final = 4  # of objects that hold what an event says
 
@@ -115,11 +120,14 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
     """
     if not isinstance(found, dict) or depth > MAX_DEPTH:
         return []
+    if isinstance(found.get("kwargs"), dict) and isinstance(found.get("id"), list):  # LangChain's own dump
+        found = {"type": as_text(found["id"][-1:]).strip('[]"'), **found["kwargs"]}
     parts = parts_of(found)
     event = _event(parts)
     if PARTIAL & words_of(event) or ("spanid" in parts and not SPAN_TIMES.isdisjoint(parts)):
         return []
-    said = _results_listed(parts, event) or _exchange(parts, uses, event) or _spoken(parts, uses, event)
+    said = _results_listed(parts, event) or _exchange(parts, uses, event) or _used(parts, uses, event)
+    said = said or _spoken(parts, uses, event)
     if said is None:
         said = _step(parts, uses, event)
     if said is None:
@@ -199,6 +207,24 @@ def _role_by_name(entry: Message, key: str) -> Message:
     return {key: "tool" if words_of(name) & RUNNERS else "assistant"}
 
 
+def _used(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
+    """Return what an event of a tool tells whose speaker is the agent; its text is what was asked, or what came back."""
+    words = words_of(event)
+    speaker = role_of(parts)
+    if not words & ACTS or not words & (STARTS | ENDS) or speaker is None or speaker[1] == "tool":
+        return None
+    if event == parts[plain_key(speaker[0])][1]:
+        return None
+    raw = next((parts_of(parts[name][1]) for name in ("raw", "data", "payload") if name in parts
+                and isinstance(parts[name][1], dict)), {})  # fmt: skip
+    held = {name: part for name, part in (raw | parts).items() if part[1] not in (event, speaker[1])}
+    if not words & ENDS and first(held, ARGUMENTS) is None and "content" in held:
+        held["arguments"] = ("arguments", decoded(held.pop("content")[1]))
+    elif not words & ENDS:
+        held = {name: part for name, part in held.items() if name != "content"}
+    return _of_tool(held, uses, event, words)
+
+
 def _spoken(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     """Return what a message with a known speaker tells; None if the object is none."""
     speaker = role_of(parts)
@@ -227,7 +253,7 @@ def _acts(
 ) -> Iterator[Act]:
     if role == "tool":
         told = decoded(message.get("content"))
-        call = call_in(told, uses) if isinstance(told, dict) and "arguments" in told else None
+        call = call_in(told, uses) if isinstance(told, dict) and "arguments" in told else _cut_call(told)
         if call is not None and "result" in call:  # it tells the whole call
             yield from (Act(kind="call", message=call, event=event), *_result_of(call, event))
             return
@@ -242,6 +268,16 @@ def _acts(
     yield from (Act(kind="result", message=result, event=event) for result in results)
     if calls and not results:
         yield from _observed(parts, uses, event)
+
+
+def _cut_call(told: Any) -> Message | None:
+    """Return the call that a tool's message tells in Python's spelling, and cuts off."""
+    written = CUT_CALL.match(told) if isinstance(told, str) else None
+    if written is None:
+        return None
+    function = {"name": written[1], "arguments": ""}
+    result = {"role": "tool", "name": written[1], "content": told[written.end() :]}
+    return {"id": None, "type": "function", "function": function, "result": result}
 
 
 def _text(parts: Parts, speaker: str) -> tuple[str, Any] | None:
@@ -292,16 +328,22 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
             return [Act(kind="say", message={"role": "user", "content": asked[1]}, event=event), *step]
         return step
     observed = next((name for name in OBSERVED[:7] if name in parts), None)
-    acted = next((name for name in ("action", "toolcalls", "toolcall", "actions", "functioncall") if name in parts), "")
+    acted = next((name for name in ("action", "toolcalls", "toolcall", "actions", "functioncall", "act")
+                  if name in parts), "")  # fmt: skip
     acted = acted or next((name for name in parts if name.startswith("action") or name.endswith("action")), "")
     thought = first(parts, THOUGHT) or next((told for name, told in parts.items() if name.endswith(THOUGHT[2:])), None)
     alone = bool(acted) and isinstance(parts[acted][1], str) and CALLED.fullmatch(parts[acted][1][:MAX_ACTION])
-    if not acted or (observed is None and thought is None and not alone and not _is_text(parts, "response")):
+    said = next((parts[name] for name in SAID if _is_text(parts, name)), thought)
+    rated = "reward" in parts or "rew" in parts  # by an environment
+    if not acted and observed is not None and said is not None and said is not thought:
+        uses.read += 1
+        uses.take("text", said[0])
+        message = {"role": "assistant", "content": as_text(said[1])}
+        return [Act(kind="say", message=message, event=event), *_observed(parts, uses, event)]
+    if not acted or (observed is None and said is None and not alone and not rated):
         return None
     key, value = parts[acted]
     value = decoded(value)
-    said = next((parts[name] for name in ("response", "llmoutput", "modeloutput", "llmresponse", "rawresponse",
-                                          "text", "content") if _is_text(parts, name)), thought)  # fmt: skip
     if isinstance(value, str):
         if not re.search(r"[A-Za-z]", value):
             return None
@@ -316,7 +358,7 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     uses.read += 1
     if said is not None:
         uses.take("text", said[0])
-    message: Message = {"role": "assistant", "content": "" if said is None else as_text(said[1])}
+    message = {"role": "assistant", "content": "" if said is None else as_text(said[1])}
     results = [call.pop("result") for call in calls if "result" in call]
     acts = [Act(kind="say", message=message | ({"tool_calls": calls} if calls else {}), event=event)]
     acts += [Act(kind="result", message=result, event=event) for result in results]
@@ -341,6 +383,8 @@ def _observed(parts: Parts, uses: Uses, event: str) -> Iterator[Act]:
             content = entry if text is None else text[1]
             yield Act(kind="result", message=result_told({"content": content}, inner or _state(parts)), event=event)
         return
+    if (failed := first(parts, ("error", "errormessage", "toolerror"))) is not None and failed[1]:
+        yield Act(kind="result", message=result_told({"content": failed[1]}, _state(parts)), event=event)
 
 
 def _state(parts: Parts) -> Parts:
@@ -366,6 +410,13 @@ def _of_event(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
         return _plain("assistant", text, uses, event)
     if words & {"user", "human"} and not words & STARTS - {"input", "request"}:
         return _plain("user", text, uses, event)
+    if words & MODELS and (came := first(parts, MODEL_OUTPUT)) is not None and not isinstance(came[1], str):
+        spoken = messages_from(came[1], "assistant")
+        uses.inferred += bool(spoken)
+        uses.take("text", came[0])
+        asked = [Act(kind="request", message={"content": given[1]}, event=event) for given in [first(parts, REQUEST)]
+                 if given is not None]  # fmt: skip
+        return asked + [Act(kind="say", message=one, event=event) for one in spoken] if spoken else None
     if words & MODELS and (words & SAYS or len(words) == 1) and not words & {"start", "started", "request", "prompt"}:
         calls = _calls(parts, uses, event)
         if (text is None or isinstance(text[1], dict)) and not calls:
@@ -382,10 +433,10 @@ def _of_event(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
 
 def _by_agent(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     """Return what a named agent was asked to do and put out."""
-    agent, text = first(parts, AGENT), first(parts, ("output", "response", "result", "answer", "message", "content"))
+    agent, text = first(parts, AGENT), first(parts, ("output", "response", "result", "answer", "raw", "message", "content"))
     if agent is None or not LOGGED.isdisjoint(parts) or text is None or not isinstance(agent[1], str) or not isinstance(text[1], str):
         return None
-    asked = first(parts, ("task", "input", "instruction", "question", "query"))
+    asked = first(parts, ("task", "input", "instruction", "question", "query", "prompt", "description"))
     if asked is None or not isinstance(asked[1], str):
         return None
     uses.inferred += 1
