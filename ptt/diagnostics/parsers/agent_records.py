@@ -30,6 +30,7 @@ from ptt.diagnostics.parsers.io.shaped_records import (
     rated_answers,
     records_by_id,
     steps_in_columns,
+    steps_in_rows,
 )
 from ptt.diagnostics.parsers.io.text_calls import prompt_in
 from ptt.diagnostics.parsers.io.trace_parts import Act, acts_in, with_agents
@@ -277,7 +278,8 @@ class _Reader:
             self._add(spoken, about, record, {}, asked)
             return True
         for found in transcripts(text):
-            self._add(found.messages, found.labels | about, record, {})
+            known = labels_of(about).columns["success"] is not None
+            self._add(found.messages, about if known else about | found.labels, record, {})
         return True
 
     def _add(
@@ -369,6 +371,7 @@ def _episodes(
 ) -> Iterator[Episode]:
     """Yield the conversations in a value: its own, else those of the records in it; `texts`: those in texts too."""
     found = decoded(found) if isinstance(found, str) and found[:1] in ("[", "{") else found
+    found = steps_in_rows(found) if isinstance(found, list) else found
     if depth > MAX_DEPTH or not isinstance(found, dict | list) or not found:
         return
     if isinstance(found, list):
@@ -439,6 +442,7 @@ def _own(record: dict[str, Any]) -> Episode | None:
                 value = held if len(held) > 2 and all(isinstance(entry, dict) for entry in held) else value
             if not isinstance(value, list) or not value:
                 continue
+            value = steps_in_rows(value)
             listed = any(word in plain for word in LISTS_CALLS)
             rank = _rank(value, listed=listed)
             path = None if rank else path_in_tree(value)

@@ -225,7 +225,7 @@ def _of_blocks(message: Message, blocks: list[Any], calls: list[Message]) -> Ite
             rest["tool_calls"] = calls
         if thoughts:
             rest["reasoning_content"] = "\n".join(thoughts)
-        yield {key: message[key] for key in ("name", "timestamp", "tool_call_id") if key in message} | rest
+        yield {key: message[key] for key in ("name", "timestamp", "tool_call_id", "error") if key in message} | rest
     if calls:
         yield from results
 

@@ -37,6 +37,8 @@ NAMED: Final = re.compile(r"[\w./:@-]{1,120}")
 CALLED: Final = re.compile(r"\s*([A-Za-z_][\w.-]{0,80})\s*[\[({](.*)[\])}]\s*", re.DOTALL)
 OPENED: Final = re.compile(r"\s*([A-Za-z_][\w-]{0,80})\[")
 WRITTEN: Final = ("name", "tool_call_id", "status")
+KINDS: Final = frozenset({"function", "text", "message", "object", "tool", "image", "system", "user", "assistant"})
+"""What a `type` says of an entry in a list of calls that is no tool's name."""
 NAMELESS: Final = frozenset({"unknown", "none", "null", "na"})  # what loggers write where they do not know a name
 MAX_MEMBERS: Final = 200  # of an object that are looked at
 
@@ -102,6 +104,8 @@ def call_in(found: Any, uses: Uses, *, listed: bool = False) -> Message | None:
         (held[name] for name in NAME if name in held and isinstance(held[name][1], str)
          and NAMED.fullmatch(held[name][1].strip())), None,
     )  # fmt: skip
+    if named is None and listed and isinstance(found.get("type"), str) and "content" not in held:  # {type: click, ...}
+        named = ("type", found["type"]) if NAMED.fullmatch(found["type"]) and found["type"] not in KINDS else None
     if named is None:
         return None
     given = next((held[name] for name in ARGUMENTS if name in held and held[name][0] != named[0]), None)
