@@ -21,7 +21,7 @@ from ptt.diagnostics.parsers.io.assembled_chats import Chat, with_listed
 from ptt.diagnostics.parsers.io.conversations import opening
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.message_shapes import decoded
-from ptt.diagnostics.parsers.io.named_parts import Message, Uses, call_in, plain_key
+from ptt.diagnostics.parsers.io.named_parts import PLAIN, Message, Uses, call_in, plain_key
 from ptt.diagnostics.parsers.io.record_labels import RANKS, labels_of, split_of, step_of, timing_of, tools_of
 from ptt.diagnostics.parsers.io.record_values import first_values, values
 from ptt.diagnostics.parsers.io.shaped_records import (
@@ -104,7 +104,7 @@ class Plan:
     text: str = ""  # the member of a record that holds its transcript, also where one shows no call
 
 
-SHARED: Final = 0.7  # sessions an event: a name that each event has for itself joins none
+SHARED: Final = 0.9  # sessions an event: a name that each event has for itself joins none
 
 
 def recognises(file: RunFile) -> bool:
@@ -580,7 +580,7 @@ def _label(about: dict[str, Any], row: dict[str, Any], acts: list[Act], key: str
         about.setdefault(
             "task" if key in ("task_id", "instance_id", "example_id", "question_id") else "sample_id", name
         )
-    places = [row]
+    places = [row] if acts or not PLAIN & set(map(plain_key, row)) else []  # the labels of a call are its own
     for depth, place in enumerate(places):
         for raw, value in list(place.items()):
             name = snake(raw)

@@ -35,7 +35,7 @@ def decide_outcomes(calls: pl.DataFrame) -> pl.DataFrame:
     marked, coded = source.is_in(FLAGS) & ok.is_not_null(), pl.col("told_by") == CODED
     printed = told & (pl.col("told_by") == PRINTED) & ~((source != NULL_ERROR) & marked & ok)
     flagged = (source == FLAGS[0]) & ok.is_not_null()
-    good, bad = flagged & ok, flagged & ~ok
+    good, bad = flagged & ok, marked & ~ok
     worded = (told & (pl.col("told_by") == WORDED) | printed) & ~(good & bad.any().over("kind"))
     coded &= ~(good & bad.any().over("kind", "tool"))
     by = (

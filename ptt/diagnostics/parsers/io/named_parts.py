@@ -23,7 +23,7 @@ PLAIN: Final = frozenset({"toolname", "tool", "functionname", "funcname", "toolc
 """Names of a call that say by themselves that it is one; others need a result, an id or a place for calls."""
 ARGUMENTS: Final = ("arguments", "args", "toolinput", "actioninput", "toolargs", "toolarguments", "inputargs",
                     "functionargs", "actionargs", "toolparams", "toolparameters", "functionparameters",
-                    "actionparams", "actionparameters", "inputparams", "callargs", "rawinput", "input", "inputs", "parameters", "params",
+                    "actionparams", "actionparameters", "inputparams", "callargs", "rawinput", "toolrequest", "input", "inputs", "parameters", "params",
                     "kwargs")  # fmt: skip
 RESULT: Final = ("result", "toolresult", "tooloutput", "toolresponse", "observation", "output", "outputs", "response",
                  "returned", "returnvalue", "return", "content", "summary", "resultpreview",
@@ -115,7 +115,8 @@ def call_in(found: Any, uses: Uses, *, listed: bool = False) -> Message | None:
         return None
     identity = next((label for name in IDENTITY if name in held and (label := as_label(held[name][1]))), None)
     plain = plain_key(named[0]) in PLAIN
-    if not (listed or (plain and (given or came)) or (given and came)):
+    failed = failure_of(held)
+    if not (listed or (plain and (given or came or failed is not None)) or (given and came)):
         return None
     if listed and not plain and given is None and came is None and identity is None and len(held) > 2:
         return None
@@ -130,7 +131,6 @@ def call_in(found: Any, uses: Uses, *, listed: bool = False) -> Message | None:
         "type": "function",
         "function": {"name": name, "arguments": arguments},
     }
-    failed = failure_of(held)
     if came is not None or (failed is not None and not isinstance(failed, str)) or isinstance(failed, str):
         if came is not None:
             uses.take("result", came[0])

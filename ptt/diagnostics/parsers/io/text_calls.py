@@ -55,7 +55,7 @@ SHELL_BLOCKS: Final = ("```bash", "```sh", "```mswea_bash_command")
 ANSWERS: Final = re.compile(
     r"\s*(?:(?:EXECUTION|Execution) (?:RESULT|result)|\[\w{1,60}(?: for '[^\n]{0,300}')?\] Result:|<returncode>|<error>"
     r"|(?:Tool|Function|Code(?: execution)?) (?:call )?(?:result|output|response)s?\b"
-    r"|(?:Observation|OBSERVATION|Output|Results?)\s*:)"
+    r"|(?:Observation|OBSERVATION|Output|OUTPUT|Results?|(?:TOOL )?RESULTS?)\s*:)"
 )
 """How a message begins in which an environment answers, without a tag around it."""
 CLINE: Final = re.compile(r"\s*\[(\w{1,60})(?: for '[^\n]{0,300}')?\] Result:")
