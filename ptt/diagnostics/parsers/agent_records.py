@@ -381,15 +381,7 @@ def _episodes(
         if (path := path_in_tree(found)) is not None and _rank(path, listed=False) > 1:
             yield Episode(entries=path, owners=owners)
             return
-        held = [
-            (entry, list(_episodes(entry, (), depth + 1, texts=texts)))
-            for entry in found
-            if isinstance(entry, dict | list)
-        ]
-        acted = sum(bool(episodes) for _, episodes in held) >= ENOUGH * len(held)
-        for entry, episodes in held:
-            unacted = _unacted(entry, labelled=False) if acted and not episodes and isinstance(entry, dict) else []
-            yield from episodes or unacted
+        yield from _of_entries([entry for entry in found if isinstance(entry, dict | list)], depth, texts=texts)
         return
     if "chosen" in found and "rejected" in found:
         return
@@ -415,6 +407,14 @@ def _episodes(
             yield from (Episode(entries=entry, owners=(found,), place=place) for place, entry in enumerate(value))
         else:
             yield from _episodes(value, (), depth + 1, texts=texts)
+
+
+def _of_entries(entries: list[Any], depth: int, *, texts: bool) -> Iterator[Episode]:
+    """Yield the conversations of records in a list; where most have some, one without any call made none."""
+    held = [list(_episodes(entry, (), depth + 1, texts=texts)) for entry in entries]
+    acted = sum(map(bool, held)) >= ENOUGH * len(held)
+    for entry, episodes in zip(entries, held, strict=True):
+        yield from episodes or (_unacted(entry, labelled=False) if acted and isinstance(entry, dict) else ())
 
 
 def _is_excluded(plain: str) -> bool:
@@ -487,7 +487,9 @@ def _unacted(record: dict[str, Any], *, labelled: bool = True) -> list[Episode]:
     return []
 
 
-CALL_LISTS: Final = re.compile(r"tool(?:s|uses|calls|invocations)?(?:called|used|executed)?$|functioncalls|actualcalls|calllog")
+CALL_LISTS: Final = re.compile(
+    r"tool(?:s|uses|calls|invocations)?(?:called|used|executed)?$|functioncalls|actualcalls|calllog"
+)
 
 
 def _texts(record: dict[str, Any], known: tuple[str, ...] = ()) -> list[Episode]:

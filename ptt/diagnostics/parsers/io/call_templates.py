@@ -86,7 +86,8 @@ OPEN: Final = re.compile(
     r"|(?P<qwen>✿FUNCTION✿:)"
     r"|(?P<recipient>(?:<\|from\|>assistant\s*+)?<\|recipient\|>[ \t]*(?P<of_recipient>[\w.-]{1,200})\s*<\|content\|>)"
     r"|(?P<arrows>>>>(?P<of_arrows>[\w.-]{1,200})\n(?=\s*\{|(?<=>>>python\n)))"
-    r"|(?P<react>(?:^|(?<=\n))[ \t]*(?:\*\*)?(?:[Aa]ction|ACTION|TOOL|CALL|TOOL[ _]CALL)(?:[ _]\d{1,4})?[ \t]*:(?:\*\*)?)"
+    r"|(?P<react>(?:^|(?<=\n))[ \t]*(?:\*\*)?(?:[Aa]ction|ACTION|TOOL|CALL|TOOL[ _]CALL)(?:[ _]\d{1,4})?"
+    r"[ \t]*:(?:\*\*)?)"
     rf"|(?P<texts><(?P<tag>{'|'.join(TEXT_TAGS)})>)"
 )
 WRAPPERS: Final = (

@@ -17,18 +17,20 @@ from ptt.diagnostics.parsers.io.values import as_label, as_name, as_text, dict_o
 
 Message = dict[str, Any]
 
-NAME: Final = ("toolname", "tool", "functionname", "funcname", "function", "apiname", "actionname", "actiontype", "name", "action",
-               "api", "method", "command", "skill")  # fmt: skip
+NAME: Final = ("toolname", "tool", "functionname", "funcname", "function", "apiname", "actionname", "actiontype",
+               "name", "action", "api", "method", "command", "skill")  # fmt: skip
 PLAIN: Final = frozenset({"toolname", "tool", "functionname", "funcname", "toolcall", "functioncall"})
 """Names of a call that say by themselves that it is one; others need a result, an id or a place for calls."""
-ARGUMENTS: Final = ("arguments", "args", "toolinput", "actioninput", "toolargs", "toolarguments", "inputargs",
-                    "functionargs", "actionargs", "toolparams", "toolparameters", "functionparameters",
-                    "actionparams", "actionparameters", "inputparams", "callargs", "rawinput", "toolrequest", "input", "inputs", "parameters", "params",
-                    "kwargs")  # fmt: skip
-RESULT: Final = ("result", "toolresult", "tooloutput", "toolresponse", "observation", "output", "outputs", "response",
-                 "returned", "returnvalue", "return", "content", "summary", "resultpreview",
-                 "executionresult", "toolcallresult", "resultsummary", "outputsummary", "resulttext",
-                 "outputpreview", "rawoutput")  # fmt: skip
+ARGUMENTS: Final = (
+    "arguments", "args", "toolinput", "actioninput", "toolargs", "toolarguments", "inputargs", "functionargs",
+    "actionargs", "toolparams", "toolparameters", "functionparameters", "actionparams", "actionparameters",
+    "inputparams", "callargs", "rawinput", "toolrequest", "input", "inputs", "parameters", "params", "kwargs",
+)  # fmt: skip
+RESULT: Final = (
+    "result", "toolresult", "tooloutput", "toolresponse", "observation", "output", "outputs", "response", "returned",
+    "returnvalue", "return", "content", "summary", "resultpreview", "executionresult", "toolcallresult",
+    "resultsummary", "outputsummary", "resulttext", "outputpreview", "rawoutput",
+)  # fmt: skip
 IDENTITY: Final = ("toolcallid", "callid", "tooluseid", "toolid", "invocationid", "requestid", "id")
 FAILURES: Final = frozenset({"error", "failed", "failure", "fail", "exception", "timeout", "timedout", "denied",
                              "rejected"})  # fmt: skip
@@ -160,8 +162,10 @@ def failure_of(parts: Parts) -> bool | str | Message | None:
     for name in ("iserror", "failed", "haserror", "isfailed", "errored"):
         if name in parts and isinstance(parts[name][1], bool):
             return bool(parts[name][1])
-    error = next((parts[name][1] for name in ("error", "toolerror", "errormessage", "errormsg", "exception")
-                  if name in parts), None)
+    error = next(
+        (parts[name][1] for name in ("error", "toolerror", "errormessage", "errormsg", "exception") if name in parts),
+        None,
+    )
     if isinstance(error, str | dict) and error:
         return error if isinstance(error, str) else {"message": as_text(error.get("message", error)),
                                                      "type": as_name(error.get("type"))}  # fmt: skip

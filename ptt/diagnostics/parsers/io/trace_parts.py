@@ -45,6 +45,9 @@ OBSERVED: Final = ("observation", "observations", "toolresult", "tooloutput", "t
                    "obs", "state")  # fmt: skip
 """What came back in a step, beside what was done."""
 AGENT: Final = ("agent", "agentname", "agentrole")
+GIVEN: Final = ("task", "input", "instruction", "question", "query", "prompt", "description")
+PUT_OUT: Final = ("output", "response", "result", "answer", "raw", "message", "content")
+"""What a named agent was asked to do, and what came of it."""
 CALLS: Final = ("toolcalls", "toolcall", "functioncalls", "functioncall", "tooluses", "tooluse", "calls", "actions",
                 "action")  # fmt: skip
 THOUGHT: Final = ("reasoningcontent", "reasoning", "thought", "thoughts", "thinking", "rationale")
@@ -54,8 +57,24 @@ ASKED: Final = ("userinput", "usermessage", "userquery", "usercontent", "user", 
 ANSWERED: Final = ("agentresponse", "assistantresponse", "agentanswer", "airesponse", "botresponse", "assistantmessage",
                    "agentoutput", "assistant", "agentmessage", "finalresponse", "finalanswer")  # fmt: skip
 """A question and the agent's answer in one object."""
-KIND: Final = ("eventtype", "event", "type", "kind", "say", "ask", "category", "steptype", "messagetype", "spantype", "stepkind", "entrytype",
-               "eventkind", "turntype", "recordtype", "name")
+KIND: Final = (
+    "eventtype",
+    "event",
+    "type",
+    "kind",
+    "say",
+    "ask",
+    "category",
+    "steptype",
+    "messagetype",
+    "spantype",
+    "stepkind",
+    "entrytype",
+    "eventkind",
+    "turntype",
+    "recordtype",
+    "name",
+)
 TIME: Final = ("timestamp", "time", "createdat", "ts", "starttime", "datetime", "date")
 INNER: Final = ("message", "data", "payload", "event", "item", "entry", "record", "msg", "details", "kwargs", "content",
                 "raw", "body", "toolcall", "call", "attributes")  # fmt: skip
@@ -208,7 +227,7 @@ def _role_by_name(entry: Message, key: str) -> Message:
 
 
 def _used(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
-    """Return what an event of a tool tells whose speaker is the agent; its text is what was asked, or what came back."""
+    """Return what an event of a tool tells that names the agent as its speaker."""
     words = words_of(event)
     speaker = role_of(parts)
     if not words & ACTS or not words & (STARTS | ENDS) or speaker is None or speaker[1] == "tool":
@@ -411,12 +430,7 @@ def _of_event(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     if words & {"user", "human"} and not words & STARTS - {"input", "request"}:
         return _plain("user", text, uses, event)
     if words & MODELS and (came := first(parts, MODEL_OUTPUT)) is not None and not isinstance(came[1], str):
-        spoken = messages_from(came[1], "assistant")
-        uses.inferred += bool(spoken)
-        uses.take("text", came[0])
-        asked = [Act(kind="request", message={"content": given[1]}, event=event) for given in [first(parts, REQUEST)]
-                 if given is not None]  # fmt: skip
-        return asked + [Act(kind="say", message=one, event=event) for one in spoken] if spoken else None
+        return _of_model(parts, came, uses, event)
     if words & MODELS and (words & SAYS or len(words) == 1) and not words & {"start", "started", "request", "prompt"}:
         calls = _calls(parts, uses, event)
         if (text is None or isinstance(text[1], dict)) and not calls:
@@ -431,13 +445,23 @@ def _of_event(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     return None
 
 
+def _of_model(parts: Parts, came: tuple[str, Any], uses: Uses, event: str) -> list[Act] | None:
+    """Return what a model's event tells that holds its answer, and the request where it holds that too."""
+    spoken, given = messages_from(came[1], "assistant"), first(parts, REQUEST)
+    if not spoken:
+        return None
+    uses.inferred += 1
+    uses.take("text", came[0])
+    request = [] if given is None else [Act(kind="request", message={"content": given[1]}, event=event)]
+    return request + [Act(kind="say", message=one, event=event) for one in spoken]
+
+
 def _by_agent(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     """Return what a named agent was asked to do and put out."""
-    agent, text = first(parts, AGENT), first(parts, ("output", "response", "result", "answer", "raw", "message", "content"))
-    if agent is None or not LOGGED.isdisjoint(parts) or text is None or not isinstance(agent[1], str) or not isinstance(text[1], str):
+    agent, text, asked = first(parts, AGENT), first(parts, PUT_OUT), first(parts, GIVEN)
+    if agent is None or text is None or asked is None or not LOGGED.isdisjoint(parts):
         return None
-    asked = first(parts, ("task", "input", "instruction", "question", "query", "prompt", "description"))
-    if asked is None or not isinstance(asked[1], str):
+    if not all(isinstance(part[1], str) for part in (agent, text, asked)):
         return None
     uses.inferred += 1
     uses.take("role", agent[0])
