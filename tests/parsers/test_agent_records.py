@@ -181,7 +181,7 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
                 ]
             }
         ).encode(),
-        [(3, 1, 0)],
+        [(2, 1, 0)],
     ),
     "whole.jsonl": (
         lines(

@@ -521,7 +521,7 @@ def _rank(found: list[Any], *, listed: bool) -> int:
         return 0
     acts = [act for acts in told for act in acts]
     if any(act.kind == "say" and act.message.get("role") == "assistant" for act in acts):
-        return 2 if len(acts) > 1 else 0
+        return 2 if len(acts) > 1 or acts[0].message.get("tool_calls") else 0
     if not any(act.kind == "call" for act in acts):
         return 0
     return 2 if any(act.kind == "say" for act in acts) else 1
