@@ -381,11 +381,12 @@ def _episodes(
         if (path := path_in_tree(found)) is not None and _rank(path, listed=False) > 1:
             yield Episode(entries=path, owners=owners)
             return
-        yield from _of_entries([entry for entry in found if isinstance(entry, dict | list)], depth, texts=texts)
+        entries = [entry for entry in found if isinstance(entry, dict | list)]
+        yield from itertools.chain.from_iterable(_of_entries(entries, depth, texts=texts))
         return
     if "chosen" in found and "rejected" in found:
         return
-    held = [list(_episodes(record, (), depth + 1, texts=texts)) for record in records_by_id(found)]
+    held = _of_entries(records_by_id(found), depth, texts=texts)
     if held and sum(map(bool, held)) > ENOUGH * len(held):
         yield from itertools.chain.from_iterable(held)
         return
@@ -409,12 +410,15 @@ def _episodes(
             yield from _episodes(value, (), depth + 1, texts=texts)
 
 
-def _of_entries(entries: list[Any], depth: int, *, texts: bool) -> Iterator[Episode]:
-    """Yield the conversations of records in a list; where most have some, one without any call made none."""
+def _of_entries(entries: list[Any], depth: int, *, texts: bool) -> list[list[Episode]]:
+    """Return the conversations of each record of a list; where most have some, one without any call made none."""
     held = [list(_episodes(entry, (), depth + 1, texts=texts)) for entry in entries]
-    acted = sum(map(bool, held)) >= ENOUGH * len(held)
-    for entry, episodes in zip(entries, held, strict=True):
-        yield from episodes or (_unacted(entry, labelled=False) if acted and isinstance(entry, dict) else ())
+    if sum(map(bool, held)) < ENOUGH * len(held):
+        return held
+    return [
+        episodes or (_unacted(entry, labelled=False) if isinstance(entry, dict) else [])
+        for entry, episodes in zip(entries, held, strict=True)
+    ]
 
 
 def _is_excluded(plain: str) -> bool:

@@ -348,7 +348,7 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
         return step
     observed = next((name for name in OBSERVED[:7] if name in parts), None)
     acted = next((name for name in ("action", "toolcalls", "toolcall", "actions", "functioncall", "act")
-                  if name in parts), "")  # fmt: skip
+                  if name in parts and parts[name][1] not in ([], {}, "")), "")  # fmt: skip
     acted = acted or next((name for name in parts if name.startswith("action") or name.endswith("action")), "")
     thought = first(parts, THOUGHT) or next((told for name, told in parts.items() if name.endswith(THOUGHT[2:])), None)
     alone = bool(acted) and isinstance(parts[acted][1], str) and CALLED.fullmatch(parts[acted][1][:MAX_ACTION])
