@@ -124,7 +124,7 @@ def _is_block(part: Message) -> bool:
         return not NESTED.isdisjoint(part)
     if kind == "text" and len(part) == 2:  # as most blocks are
         return "text" not in part
-    told = kind in THOUGHT_BLOCKS or is_call_kind(kind) or is_result_kind(kind)
+    told = kind in THOUGHT_BLOCKS or _is_tool_part(part) or is_call_kind(kind) or is_result_kind(kind)
     return told or not NESTED.isdisjoint(part) or (kind == "text" and "text" not in part)
 
 
@@ -201,7 +201,7 @@ def _of_blocks(message: Message, blocks: list[Any], calls: list[Message]) -> Ite
     results: list[Message] = []
     known = {as_name(call.get("id")) for call in calls} - {None}  # LangChain repeats a block among its own calls
     asked_for = Tally(map(_request, calls))  # as others do whose blocks have no id
-    for block in blocks:
+    for block in [part for block in blocks for part in _parts_of_tool(block)]:
         if not isinstance(block, dict) or not _is_block(block):
             texts.append(block)
         elif (call := _call_in(block)) is not None:
@@ -228,6 +228,26 @@ def _of_blocks(message: Message, blocks: list[Any], calls: list[Message]) -> Ite
         yield {key: message[key] for key in ("name", "timestamp", "tool_call_id", "error") if key in message} | rest
     if calls:
         yield from results
+
+
+def _parts_of_tool(block: Any) -> list[Any]:
+    """Return the call and the result that one part of an interface's message tells (Vercel's AI SDK, 4 and 5)."""
+    if not isinstance(block, dict) or not _is_tool_part(block):
+        return [block]
+    told = dict_of(block.get("toolInvocation")) or block
+    name = as_name(told.get("toolName")) or str(block["type"]).removeprefix("tool-")
+    identity = {"toolCallId": told.get("toolCallId"), "toolName": name}
+    call = {"type": "tool-call", "args": told.get("args", told.get("input"))} | identity
+    came = next((told[key] for key in ("result", "output", "errorText") if told.get(key) is not None), None)
+    failed = {"isError": True} if told.get("state") == "output-error" or told.get("errorText") else {}
+    return [call] if came is None else [call, {"type": "tool-result", "result": came} | identity | failed]
+
+
+def _is_tool_part(block: Message) -> bool:
+    kind = block.get("type")
+    if not isinstance(kind, str) or kind in ("tool-call", "tool-result"):
+        return False
+    return isinstance(block.get("toolInvocation"), dict) or (kind.startswith("tool-") and "toolCallId" in block)
 
 
 def _request(call: Message) -> str:
