@@ -408,6 +408,10 @@ NEAREST: dict[str, tuple[list[dict[str, Any]], str]] = {
         [{"rounds": [{"speaker": "customer", "said": 1, "text": "weigh"}, {"speaker": "customer", "text": "both"}]}],
         "the list `rounds` has speakers in `speaker`, but none of the first 2 entries is the agent's (assistant)",
     ),
+    "agent_log.jsonl": (
+        [{"actor": "Coordinator", "action": "START", "detail": at} for at in range(3)],
+        "each record has `actor`, but no text under content, text, message or value, and no tool with its arguments",
+    ),
     "c.jsonl": (
         [{"tool": "weigh", "ms": 2}, {"tool": "tare", "ms": 3}],
         "each record names tools in `tool`, but neither arguments nor results",
