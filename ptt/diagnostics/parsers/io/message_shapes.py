@@ -201,7 +201,7 @@ def _of_blocks(message: Message, blocks: list[Any], calls: list[Message]) -> Ite
     results: list[Message] = []
     known = {as_name(call.get("id")) for call in calls} - {None}  # LangChain repeats a block among its own calls
     asked_for = Tally(map(_request, calls))  # as others do whose blocks have no id
-    for block in [part for block in blocks for part in _parts_of_tool(block)]:
+    for block in [part for entry in blocks for part in _parts_of_tool(entry)]:
         if not isinstance(block, dict) or not _is_block(block):
             texts.append(block)
         elif (call := _call_in(block)) is not None:
