@@ -450,3 +450,16 @@ def test_hostile_files_take_no_longer_than_their_size(tmp_path: Path, name: str)
     for taker in takers(run_file(tmp_path / name)):
         checked(list(parser_named(taker).read(run_file(tmp_path / name))))
     assert time.process_time() - began < 8
+
+
+def test_what_a_call_says_of_itself_labels_no_episode(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"session_id": "s", "tool": "weigh", "args": {"of": 1}, "result": "1 kg", "success": True},
+        {"session_id": "s", "tool": "weigh", "args": {"of": 2}, "result": None, "success": False, "error": "no scales"},
+        {"session_id": "s", "tool": None, "event_type": "evaluation_end", "payload": {"reward": 0.5}},
+    ]
+    for name, kept, labels in (("a.jsonl", rows[:2], (None, None)), ("b.jsonl", rows, (None, 0.5))):
+        (tmp_path / name).write_bytes(lines(kept))
+        pieces = list(parser_named("agent_records").read(run_file(tmp_path / name)))
+        found = table(pieces, "trajectories").select("n_tool_calls", "n_tool_fail", "success", "reward").rows()
+        assert found == [(2, 1, *labels)]

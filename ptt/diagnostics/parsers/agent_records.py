@@ -395,7 +395,8 @@ def _label(about: dict[str, Any], row: dict[str, Any], acts: list[Act], key: str
         about.setdefault(
             "task" if key in ("task_id", "instance_id", "example_id", "question_id") else "sample_id", name
         )
-    places = [row] if acts or not PLAIN & set(map(plain_key, row)) else []  # the labels of a call are its own
+    called = any(value and plain_key(name) in PLAIN for name, value in row.items())  # what it tells is the call's own
+    places = [row] if acts or not called else []
     for depth, place in enumerate(places):
         for raw, value in list(place.items()):
             name = snake(raw)
