@@ -254,6 +254,7 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
             {"span_type": "reasoning", "span_id": "a", "reasoning_text": "I weigh"},
             {"span_type": "tool_call", "span_id": "b", "tool_name": "weigh", "tool_parameters": {"of": 1},
              "tool_result": "1 kg", "tool_error": None},
+            {"span_type": "interpretation", "span_id": "d", "next_action": "final_answer", "raw_llm_output": "I know"},
             {"span_type": "final_answer", "span_id": "c", "answer_text": "1 kg"}]}]).encode(),
         [(2, 1, 0)],
     ),

@@ -51,6 +51,8 @@ PUT_OUT: Final = ("output", "response", "result", "answer", "raw", "message", "c
 CALLS: Final = ("toolcalls", "toolcall", "functioncalls", "functioncall", "tooluses", "tooluse", "calls", "actions",
                 "action")  # fmt: skip
 THOUGHT: Final = ("reasoningcontent", "reasoning", "thought", "thoughts", "thinking", "rationale")
+UNDONE: Final = ("next", "planned", "suggested", "recommended", "proposed", "expected", "previous", "last")
+"""How names of actions begin that are not those of the step."""
 SAID: Final = ("response", "llmoutput", "modeloutput", "llmresponse", "rawresponse", "rawllmoutput", "text", "content")
 """What the agent said in a step."""
 ASKED: Final = ("userinput", "usermessage", "userquery", "usercontent", "user", "input", "query", "question", "prompt")
@@ -349,10 +351,11 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     observed = next((name for name in OBSERVED[:7] if name in parts), None)
     acted = next((name for name in ("action", "toolcalls", "toolcall", "actions", "functioncall", "act")
                   if name in parts and parts[name][1] not in ([], {}, "")), "")  # fmt: skip
-    acted = acted or next((name for name in parts if name.startswith("action") or name.endswith("action")), "")
+    acted = acted or next((name for name in parts if name.startswith("action") or
+                           (name.endswith("action") and not name.startswith(UNDONE))), "")  # fmt: skip
     thought = first(parts, THOUGHT) or next((told for name, told in parts.items() if name.endswith(THOUGHT[2:])), None)
     alone = bool(acted) and isinstance(parts[acted][1], str) and CALLED.fullmatch(parts[acted][1][:MAX_ACTION])
-    said = next((parts[name] for name in SAID if _is_text(parts, name)), thought)
+    said = next((parts[name] for name in SAID if LOGGED.isdisjoint(parts) and _is_text(parts, name)), thought)
     rated = "reward" in parts or "rew" in parts  # by an environment
     if not acted and observed is not None and said is not None and said is not thought:
         uses.read += 1
