@@ -360,6 +360,30 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
                for at in range(2)]),
         [(2, 0, 0)],
     ),
+    "roled.json": (
+        json.dumps([{"resolved": True, "trajectory": [
+            {"role": "assistant", "thought": "I look", "action": "ls -l", "observation": "a"},
+            {"role": "assistant", "thought": "I end", "action": "submit", "observation": ""}]}]).encode(),
+        [(2, 2, 0)],
+    ),
+    "unused.json": (
+        json.dumps([{"is_correct": True, "turns": [
+            {"turn": 1, "model_response": "I weigh", "function_calls": [{"name": "weigh", "arguments": {}}],
+             "execution_results": ["1 kg"]},
+            {"turn": 2, "model_response": "1 kg", "function_calls": [], "execution_results": []}]}] * 2).encode(),
+        [(2, 1, 0), (2, 1, 0)],
+    ),
+    "runs.jsonl": (
+        lines([
+            entry
+            for run in "ab"
+            for entry in (
+                {"type": "tool_call_started", "run": run, "call_id": "1", "tool": "weigh", "input": {"of": 1}},
+                {"type": "tool_call_failed", "run": run, "call_id": "1", "tool": "weigh", "error": "no scales"},
+                {"type": "agent_end", "run": run, "output": "I cannot", "success": False})
+        ]),
+        [(2, 1, 1), (2, 1, 1)],
+    ),
     "env.log": (
         b"[START] task=easy env=scales model=m\n[STEP] step=1 action=weigh(of=1) reward=0.50 done=false error=null\n"
         b"[STEP] step=2 action=tell(kg=1) reward=0.90 done=true error=null\n[END] success=true steps=2 score=0.9\n"

@@ -42,7 +42,8 @@ LOOKED: Final = 20  # records looked at to tell how a file is read
 SESSIONS: Final = (
     "episode_id", "trajectory_id", "rollout_id", "simulation_id", "conversation_id", "conv_id", "session_id",
     "thread_id", "chat_id", "dialog_id", "dialogue_id", "episode", "sample_id", "instance_id", "task_id", "example_id",
-    "question_id", "trace_id", "run_id", "session", "conversation",
+    "question_id", "trace_id", "run_id", "session", "conversation", "case_id", "scenario_id", "game_id", "run",
+    "rollout",
 )  # fmt: skip
 """Names of what joins events to one episode, the clearest first."""
 ATTEMPTS: Final = ("trial", "attempt", "rollout_idx", "sample_idx", "seed", "repeat")

@@ -42,7 +42,7 @@ TEXT: Final = ("content", "text", "value", "message", "body", "utterance", "msg"
 OBSERVED: Final = ("observation", "observations", "toolresult", "tooloutput", "toolresponse", "envresponse",
                    "environmentresponse", "toolresults", "toolresponses", "toolcallresults", "functionresults",
                    "result", "results", "feedback", "output", "nextstate", "nextobservation", "nextobs", "newstate",
-                   "obs", "state")  # fmt: skip
+                   "obs", "state", "executionresult", "executionresults")  # fmt: skip
 """What came back in a step, beside what was done."""
 AGENT: Final = ("agent", "agentname", "agentrole")
 GIVEN: Final = ("task", "input", "instruction", "question", "query", "prompt", "description")
@@ -51,13 +51,25 @@ PUT_OUT: Final = ("output", "response", "result", "answer", "raw", "message", "c
 CALLS: Final = ("toolcalls", "toolcall", "functioncalls", "functioncall", "tooluses", "tooluse", "calls", "actions",
                 "action")  # fmt: skip
 THOUGHT: Final = ("reasoningcontent", "reasoning", "thought", "thoughts", "thinking", "rationale")
+ACTED: Final = ("action", "toolcalls", "toolcall", "actions", "functioncall", "functioncalls", "act")
+"""What the agent did in a step."""
 UNDONE: Final = ("next", "planned", "suggested", "recommended", "proposed", "expected", "previous", "last")
 """How names of actions begin that are not those of the step."""
-SAID: Final = ("response", "llmoutput", "modeloutput", "llmresponse", "rawresponse", "rawllmoutput", "text", "content")
+SAID: Final = (
+    "response",
+    "llmoutput",
+    "modeloutput",
+    "modelresponse",
+    "llmresponse",
+    "rawresponse",
+    "rawllmoutput",
+    "text",
+    "content",
+)
 """What the agent said in a step."""
 ASKED: Final = ("userinput", "usermessage", "userquery", "usercontent", "user", "input", "query", "question", "prompt")
 ANSWERED: Final = ("agentresponse", "assistantresponse", "agentanswer", "airesponse", "botresponse", "assistantmessage",
-                   "agentoutput", "assistant", "agentmessage", "finalresponse", "finalanswer")  # fmt: skip
+                   "agentoutput", "assistant", "agentmessage", "finalresponse")  # fmt: skip
 """A question and the agent's answer in one object."""
 KIND: Final = (
     "eventtype",
@@ -189,6 +201,8 @@ def role_of(parts: Parts) -> tuple[str, str] | None:
 def _exchange(parts: Parts, uses: Uses, event: str) -> list[Act]:
     """Return what an object tells that holds a question and the agent's answer, side by side."""
     asked, answered = first(parts, ASKED), first(parts, ANSWERED)
+    if answered and plain_key(answered[0]) == "finalresponse" and "usercontent" not in parts:
+        return []  # what came of a whole run
     question, answer = _unheld(asked[1]) if asked else None, _unheld(answered[1]) if answered else None
     if answered is None or not isinstance(question, str) or not isinstance(answer, str):
         return []
@@ -256,6 +270,8 @@ def _spoken(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     if isinstance(text, tuple) and isinstance(text[1], dict) and role_of(parts_of(text[1])) is not None:
         return None  # what is inside tells it
     calls = (_calls(parts, uses, event) or named_call(parts, uses)) if role == "assistant" else []
+    if role == "assistant" and not calls and _is_text(parts, "action") and "observation" in parts:
+        return None  # a step
     thought = first(parts, THOUGHT) if role == "assistant" else None
     answers = role == "tool" and first(parts, IDENTITY[:-1]) is not None  # with nothing, but it did
     if text is None and not calls and thought is None and "content" not in parts and not answers:
@@ -349,15 +365,15 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
             return [Act(kind="say", message={"role": "user", "content": asked[1]}, event=event), *step]
         return step
     observed = next((name for name in OBSERVED[:7] if name in parts), None)
-    acted = next((name for name in ("action", "toolcalls", "toolcall", "actions", "functioncall", "act")
-                  if name in parts and parts[name][1] not in ([], {}, "")), "")  # fmt: skip
+    acted = next((name for name in ACTED if name in parts and parts[name][1] not in ([], {}, "")), "")
     acted = acted or next((name for name in parts if name.startswith("action") or
                            (name.endswith("action") and not name.startswith(UNDONE))), "")  # fmt: skip
     thought = first(parts, THOUGHT) or next((told for name, told in parts.items() if name.endswith(THOUGHT[2:])), None)
     alone = bool(acted) and isinstance(parts[acted][1], str) and CALLED.fullmatch(parts[acted][1][:MAX_ACTION])
     said = next((parts[name] for name in SAID if LOGGED.isdisjoint(parts) and _is_text(parts, name)), thought)
     rated = "reward" in parts or "rew" in parts  # by an environment
-    if not acted and observed is not None and said is not None and said is not thought:
+    unused = first(parts, GIVEN) is None and any(name in parts and parts[name][1] == [] for name in CALLS)
+    if not acted and (observed is not None or unused) and said is not None and said is not thought:
         uses.read += 1
         uses.take("text", said[0])
         message = {"role": "assistant", "content": as_text(said[1])}
