@@ -134,6 +134,25 @@ REFUSED: dict[str, bytes] = {
     "questions.jsonl": lines([{"question": "weigh", "answer": "1 kg", "source": "book"}] * 4),
     "pairs.jsonl": lines([{"chosen": SAID, "rejected": SAID}] * 3),
     "service.jsonl": lines([{"level": "info", "source": "agent", "message": "started", "type": "system"}] * 4),
+    "campus.jsonl": lines([{"level": "info", "agent": "rag", "message": "started", "query": "weigh", "node": "n"}] * 4),
+    "state.json": json.dumps(
+        [
+            {
+                "prompt": "tell her",
+                "initial_state": {
+                    "threads": [
+                        {
+                            "messages": [
+                                {"sender": "Nora", "text": "hi"},
+                                {"sender": "agent", "text": "yes"},
+                                {"sender": "user", "text": "so"},
+                            ]
+                        }
+                    ]
+                },
+            }
+        ]
+    ).encode(),
     "calls.jsonl": lines([{"event": "llm_call", "model": "m", "messages": 2, "prompt_tokens": 9}] * 4),
     "tokenizer_config.json": json.dumps(
         {"chat_template": "{% if x %}<tool_call>{{ x }}<tool_response>{% endif %}" * 9}
@@ -181,7 +200,7 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
                 ]
             }
         ).encode(),
-        [(3, 1, 0)],
+        [(2, 1, 0)],
     ),
     "whole.jsonl": (
         lines(
@@ -206,6 +225,177 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         b"> Entering new AgentExecutor chain...\nThought: I do\nAction: weigh\nAction Input: 1\nObservation: 1 kg\n"
         b"Thought: known\nFinal Answer: 1 kg\n\n> Finished chain.\n" * 2,
         [(2, 1, 0), (2, 1, 0)],
+    ),
+    "called.jsonl": (
+        lines([
+            {"task": {"id": "t1"}, "execution_result": {"success": True, "tools_called": [
+                {"tool_name": "weigh", "arguments": {"of": 1}, "result": "1 kg", "error": None},
+                {"tool_name": "weigh", "arguments": {"of": 2}, "result": None, "error": "no scales"}]}},
+            {"task": {"id": "t2"}, "execution_result": {"success": False, "tools_called": []}},
+        ]),
+        [(None, 2, 1), (None, 0, 0)],
+    ),
+    "scenes.json": (
+        json.dumps(
+            {scene: {"answer": "1 kg", "call_log": [{"name": "weigh", "args": {"of": scene}}]} for scene in "ab"}
+            | {"c": {"answer": "none", "call_log": []}}
+        ).encode(),
+        [(None, 1, 0), (None, 1, 0), (None, 0, 0)],
+    ),
+    "scored.json": (
+        json.dumps({"results": [
+            {"id": at, "score": {"total": 1.0}, "actual_calls": [{"function": "weigh", "arguments": {}}] * (at > 0)}
+            for at in range(3)
+        ]}).encode(),
+        [(None, 0, 0), (None, 1, 0), (None, 1, 0)],
+    ),
+    "kinds.json": (
+        json.dumps([{"trace_id": "t1", "spans": [
+            {"span_type": "reasoning", "span_id": "a", "reasoning_text": "I weigh"},
+            {"span_type": "tool_call", "span_id": "b", "tool_name": "weigh", "tool_parameters": {"of": 1},
+             "tool_result": "1 kg", "tool_error": None},
+            {"span_type": "interpretation", "span_id": "d", "next_action": "final_answer", "raw_llm_output": "I know"},
+            {"span_type": "final_answer", "span_id": "c", "answer_text": "1 kg"}]}]).encode(),
+        [(2, 1, 0)],
+    ),
+    "eval.test.json": (
+        json.dumps({"eval_cases": [{"eval_id": "e", "conversation": [
+            {"user_content": {"parts": [{"text": "weigh"}], "role": "user"},
+             "final_response": {"parts": [{"text": "1 kg"}], "role": "model"},
+             "intermediate_data": {"tool_uses": [{"name": "weigh", "args": {"of": at}}]}} for at in range(2)]}]}
+        ).encode(),
+        [(2, 2, 0)],
+    ),
+    "numbered.jsonl": (
+        lines([{"trace": [{"step": at // 2, "tool": "weigh", "args": {"of": at}, "result": "1 kg"} for at in range(4)],
+                "metrics": {"sold": 3}}]),
+        [(2, 4, 0)],
+    ),
+    "named.json": (
+        json.dumps({"history": [
+            {"role": "human", "content": "weigh"}, {"role": "Planner (thought)", "content": "I ask the weigher"},
+            {"role": "Weigher", "content": "```python\nweigh(1)\n```"},
+            {"role": "Computer_terminal", "content": "exitcode: 0\n1 kg"}, {"role": "Planner", "content": "1 kg"},
+        ]}).encode(),
+        [(3, 1, 0)],
+    ),
+    "events.jsonl": (
+        lines([
+            {"role": "user", "kind": "define_outcome", "content": "weigh"},
+            {"role": "system", "kind": "model_request_start"},
+            {"role": "agent", "kind": "message", "content": "I weigh"},
+            {"role": "agent", "kind": "tool_use", "tool": "weigh", "content": "{}",
+             "raw": {"type": "agent.tool_use", "id": "a", "name": "weigh", "input": {"of": 1}}},
+            {"role": "agent", "kind": "tool_result", "content": "no scales",
+             "raw": {"type": "agent.tool_result", "tool_use_id": "a", "is_error": True}},
+            {"role": "agent", "kind": "message", "content": "I cannot"},
+        ]),
+        [(2, 1, 1)],
+    ),
+    "answered.jsonl": (
+        lines([
+            {"run_id": "r", "kind": "user_input", "text": "weigh"},
+            {"run_id": "r", "kind": "model_call",
+             "output": {"content": "", "tool_calls": [{"name": "weigh", "args": {"of": 1}}]}},
+            {"run_id": "r", "kind": "tool_exec", "tool": "weigh", "args": {"of": 1}, "ok": False, "error": "no scales"},
+            {"run_id": "r", "kind": "model_call", "output": {"content": "I cannot"}},
+        ]),
+        [(2, 1, 1)],
+    ),
+    "rated.json": (
+        json.dumps([{"episode": 1, "history": [
+            {"state": "hall", "action": "go north", "reward": -1, "next_state": "room"},
+            {"state": "room", "action": "take lamp", "reward": 10, "next_state": "room"}]}]).encode(),
+        [(2, 2, 0)],
+    ),
+    "valid.json": (
+        json.dumps({str(at): {"task_id": at, "query": "weigh", "turn_history": {
+            "actions": ["execute[ls", "submit"], "observations": ["no such file", ""], "rewards": [0.0, 1.0],
+            "valid_action": [False, True]}} for at in range(2)}).encode(),
+        [(2, 2, 1), (2, 2, 1)],
+    ),
+    "intermediate.json": (
+        json.dumps([{"input": "weigh", "output": "1 kg", "intermediate_steps": [
+            [{"tool": "weigh", "tool_input": "1", "log": "Action: weigh"}, "1 kg"],
+            [{"tool": "weigh", "tool_input": "2", "log": "Action: weigh"}, "2 kg"]]}]).encode(),
+        [(None, 2, 0)],
+    ),
+    "fenced.json": (
+        json.dumps([{"task": "t", "log": [
+            {"turn": at, "response": "I look\n```bash\nls\n```", "observation": "a b"} for at in range(2)]}]).encode(),
+        [(2, 2, 0)],
+    ),
+    "lone.jsonl": (
+        lines([{"task_id": "t", "score": 0, "tool_calls": [{"func_name": "weigh", "args": {}, "result": "1 kg"}] * 2,
+                "history": [{"role_name": "Assistant", "content": "1 kg"}]}]),
+        [(1, 2, 0)],
+    ),
+    "nested.json": (
+        json.dumps({str(at): {"query": "weigh", "answer": {"method": "CoT", "answer_details": [
+            {"role": "system", "message": "", "next": [{"role": "user", "message": "weigh", "next": [
+                {"role": "tool", "message": "{'name': 'weigh', 'arguments': '{}', 'response': '{\"error\": \"\", \"re",
+                 "next": [{"role": "assistant", "message": "1 kg", "next": []}]}]}]}]}} for at in range(2)}).encode(),
+        [(2, 1, 0), (2, 1, 0)],
+    ),
+    "dumped.json": (
+        json.dumps([
+            {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", kind], "kwargs": said}
+            for kind, said in (
+                ("HumanMessage", {"content": "weigh"}),
+                ("AIMessage", {"content": "", "tool_calls": [{"name": "weigh", "args": {}, "id": "a"}]}),
+                ("ToolMessage", {"content": "1 kg", "tool_call_id": "a"}), ("AIMessage", {"content": "1 kg"}))
+        ]).encode(),
+        [(2, 1, 0)],
+    ),
+    "raised.json": (
+        json.dumps({"task": "t", "steps": [
+            {"step_number": 1, "model_output": "I weigh", "observations": None, "error": {"message": "no scales"},
+             "tool_calls": [{"id": "a", "function": {"name": "weigh", "arguments": "1"}}]},
+            {"step_number": 2, "model_output": "I end", "observations": "1 kg", "error": None,
+             "tool_calls": [{"id": "b", "function": {"name": "weigh", "arguments": "1"}}]}]}).encode(),
+        [(2, 2, 1)],
+    ),
+    "agents.jsonl": (
+        lines([{"step": at, "agent": "weigher", "prompt": "weigh", "response": f"{at} kg", "tool_calls": []}
+               for at in range(2)]),
+        [(2, 0, 0)],
+    ),
+    "roled.json": (
+        json.dumps([{"resolved": True, "trajectory": [
+            {"role": "assistant", "thought": "I look", "action": "ls -l", "observation": "a"},
+            {"role": "assistant", "thought": "I end", "action": "submit", "observation": ""}]}]).encode(),
+        [(2, 2, 0)],
+    ),
+    "unused.json": (
+        json.dumps([{"is_correct": True, "turns": [
+            {"turn": 1, "model_response": "I weigh", "function_calls": [{"name": "weigh", "arguments": {}}],
+             "execution_results": ["1 kg"]},
+            {"turn": 2, "model_response": "1 kg", "function_calls": [], "execution_results": []}]}] * 2).encode(),
+        [(2, 1, 0), (2, 1, 0)],
+    ),
+    "runs.jsonl": (
+        lines([
+            entry
+            for run in "ab"
+            for entry in (
+                {"type": "tool_call_started", "run": run, "call_id": "1", "tool": "weigh", "input": {"of": 1}},
+                {"type": "tool_call_failed", "run": run, "call_id": "1", "tool": "weigh", "error": "no scales"},
+                {"type": "agent_end", "run": run, "output": "I cannot", "success": False})
+        ]),
+        [(2, 1, 1), (2, 1, 1)],
+    ),
+    "env.log": (
+        b"[START] task=easy env=scales model=m\n[STEP] step=1 action=weigh(of=1) reward=0.50 done=false error=null\n"
+        b"[STEP] step=2 action=tell(kg=1) reward=0.90 done=true error=null\n[END] success=true steps=2 score=0.9\n"
+        b"[START] task=easy env=scales model=m\n[STEP] step=1 action=tell(kg=2) reward=0.10 done=true error=null\n"
+        b"[END] success=false steps=1 score=0.1\n",
+        [(2, 2, 0), (1, 1, 0)],
+    ),
+    "audit.txt": (
+        "CONVERSATION\n\n[0] AUDITOR → TARGET:\n  Weigh it.\n\n[1] TARGET (with tool calls):\n"
+        '  → Tool: weigh({"of":1})\n\n[2] TOOL RESULT (id=a):\n  1 kg\n\n[3] TARGET:\n  1 kg\n\n'
+        "[4] AUDITOR → TARGET:\n  Again.\n".encode(),
+        [(2, 1, 0)],
     ),
     "tagged.jsonl": (
         lines(
@@ -242,6 +432,10 @@ NEAREST: dict[str, tuple[list[dict[str, Any]], str]] = {
     "b.jsonl": (
         [{"rounds": [{"speaker": "customer", "said": 1, "text": "weigh"}, {"speaker": "customer", "text": "both"}]}],
         "the list `rounds` has speakers in `speaker`, but none of the first 2 entries is the agent's (assistant)",
+    ),
+    "agent_log.jsonl": (
+        [{"actor": "Coordinator", "action": "START", "detail": at} for at in range(3)],
+        "each record has `actor`, but no text under content, text, message or value, and no tool with its arguments",
     ),
     "c.jsonl": (
         [{"tool": "weigh", "ms": 2}, {"tool": "tare", "ms": 3}],
@@ -281,3 +475,16 @@ def test_hostile_files_take_no_longer_than_their_size(tmp_path: Path, name: str)
     for taker in takers(run_file(tmp_path / name)):
         checked(list(parser_named(taker).read(run_file(tmp_path / name))))
     assert time.process_time() - began < 8
+
+
+def test_what_a_call_says_of_itself_labels_no_episode(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"session_id": "s", "tool": "weigh", "args": {"of": 1}, "result": "1 kg", "success": True},
+        {"session_id": "s", "tool": "weigh", "args": {"of": 2}, "result": None, "success": False, "error": "no scales"},
+        {"session_id": "s", "tool": None, "event_type": "evaluation_end", "payload": {"reward": 0.5}},
+    ]
+    for name, kept, labels in (("a.jsonl", rows[:2], (None, None)), ("b.jsonl", rows, (None, 0.5))):
+        (tmp_path / name).write_bytes(lines(kept))
+        pieces = list(parser_named("agent_records").read(run_file(tmp_path / name)))
+        found = table(pieces, "trajectories").select("n_tool_calls", "n_tool_fail", "success", "reward").rows()
+        assert found == [(2, 1, *labels)]

@@ -96,6 +96,36 @@ def test_an_exported_conversation_has_its_calls_its_tools_and_the_prompt_apart(t
     assert legacy[0]["tool_calls"][0]["function"]["name"] == "weigh"
 
 
+def test_the_call_that_a_result_shows_is_counted_once_and_its_error_is_kept(tmp_path: Path) -> None:
+    call = {"function": "weigh", "args": {"of": 1}, "id": "a"}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "content": "weigh"}]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": [{"type": "text", "content": ""}], "tool_call_id": "a", "tool_call": call,
+         "error": "no scales"},
+        {"role": "assistant", "content": [{"type": "text", "content": "I cannot"}]},
+    ]  # fmt: skip
+    assert counts(tmp_path / "run.json", document({"messages": messages}))[1] == [(2, 1, 1)]
+
+
+def test_parts_of_an_interface_tell_call_and_result_in_one(tmp_path: Path) -> None:
+    older = {"state": "result", "toolCallId": "a", "toolName": "weigh", "args": {"of": 1}, "result": {"kg": 1}}
+    newer = {"type": "tool-weigh", "toolCallId": "b", "state": "output-error", "input": {}, "errorText": "no scales"}
+    messages = [
+        {"role": "user", "parts": [{"type": "text", "text": "weigh"}]},
+        {"role": "assistant", "parts": [{"type": "tool-invocation", "toolInvocation": older}, newer]},
+    ]
+    assert counts(tmp_path / "chat.json", document({"id": "c", "messages": messages}))[1] == [(1, 2, 1)]
+
+
+def test_a_line_with_a_lone_backslash_is_read(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "find C:PATHS"}, {"role": "assistant", "content": "none"}]
+    data = lines([{"messages": messages}] * 2).replace(b"C:PATHS", rb"C:\Paths\\x\.txt \d+")
+    with pytest.raises(ValueError, match="escape"):
+        json.loads(data.split(b"\n")[0])
+    assert counts(tmp_path / "chats.jsonl", data)[1] == [(1, 0, 0)] * 2
+
+
 def test_blocks_of_anthropic_become_calls_and_results(tmp_path: Path) -> None:
     log = {"model": "m", "system": "you weigh", "messages": BLOCKS[:-1]}
     answer = {"type": "message", "role": "assistant", "content": BLOCKS[-1]["content"], "stop_reason": "end_turn"}

@@ -181,6 +181,18 @@ def test_mini_swe_agent_knows_a_failed_command_by_its_return_code(tmp_path: Path
     ]
 
 
+def test_mini_swe_agent_runs_the_only_shell_block_of_a_message(tmp_path: Path) -> None:
+    said = "I add this:\n```python\nx = 1\n```\nfirst I look.\n```bash\nls\n```"
+    messages = [
+        {"role": "system", "content": "You can use bash."},
+        {"role": "user", "content": "Please look."},
+        {"role": "assistant", "content": said},
+        {"role": "user", "content": "<returncode>0</returncode>\n<output>\na.py\n</output>"},
+    ]
+    found = read(tmp_path, "a.traj.json", document(made.MINI | {"messages": messages}))
+    assert calls(found, "name", "turn_idx") == [("bash", 2)]
+
+
 def test_a_response_that_could_not_be_read_is_a_failed_call_and_no_request(tmp_path: Path) -> None:
     told = {"role": "user", "content": "No tool calls found.", "extra": {"interrupt_type": "FormatError"}}
     chat = [*made.MINI_2["messages"][:2], {"role": "assistant", "content": "Well."}, told, *made.MINI_2["messages"][2:]]

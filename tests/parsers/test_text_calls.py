@@ -182,6 +182,7 @@ ANSWERED = {
     ),
     "Cline": ("I look.\n<weigh>\n<item>cat</item>\n</weigh>", "[weigh for 'cat'] Result:\n4 kg"),
     "mini-swe-agent": ("I look.\n\n```bash\nweigh cat\n```", "<returncode>0</returncode>\n<output>\n4 kg\n</output>"),
+    "TOOL lines": ("TOOL: weigh(cat)", "RESULT: 4 kg"),
     "any environment": (CALL, "The cat weighs 4 kg."),
 }
 

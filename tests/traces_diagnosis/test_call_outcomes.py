@@ -228,6 +228,25 @@ def test_a_code_outweighs_a_mark_of_success_and_what_a_program_prints_does_not(t
     assert outcomes(tmp_path, [("bash", "{}", message) for message in marked]) == [(True, "coded"), (False, "marked")]
 
 
+def test_a_writer_who_flags_failures_is_believed_about_successes(tmp_path: Path) -> None:
+    flagged = [
+        ("bash", {"content": "Exit code 1", "is_error": True}),
+        ("bash", {"content": "no scales found\nexit=2", "is_error": False}),
+        ("fetch", {"content": "Error: this page is about errors", "is_error": False}),
+        ("weigh", {"content": '{"success": false}', "is_error": False}),  # whose failures it never flags
+    ]
+    told = outcomes(tmp_path, [(tool, "{}", message) for tool, message in flagged])
+    assert told == [(True, "marked"), (False, "marked"), (False, "marked"), (True, "coded")]
+
+
+def test_an_error_beside_empty_content_is_a_failure_of_what_reads(tmp_path: Path) -> None:
+    empty = '{"content": "", "total_lines": 0, "size": 0, "cut": false, "error": "None there", "image": false}'
+    typed = (
+        '{"status": "unknown", "stage": "read", "error_type": "wrong_state", "retry": false, "a": 1, "b": 2, "c": 3}'
+    )
+    assert outcomes(tmp_path, [("read_file", "{}", text) for text in (empty, typed)]) == [(True, "coded")] * 2
+
+
 def test_other_results_of_a_tool_that_says_when_it_fails_are_good(tmp_path: Path) -> None:
     calls = [
         ("get_weather", f'{{"day": {n}}}', "Error: no station (504)" if n % 4 == 0 else f"{n} degrees")

@@ -9,28 +9,28 @@ or what answered.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.assembled_chats import Chat, with_listed
 from ptt.diagnostics.parsers.io.conversations import opening
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.message_shapes import decoded
-from ptt.diagnostics.parsers.io.named_parts import Message, Uses, call_in, plain_key
+from ptt.diagnostics.parsers.io.named_parts import PLAIN, Message, Uses, call_in, plain_key
+from ptt.diagnostics.parsers.io.record_episodes import (
+    ENOUGH,
+    MAX_DEPTH,
+    Episode,
+    episodes_in,
+    snake,
+    texts_of,
+    unacted,
+)
 from ptt.diagnostics.parsers.io.record_labels import RANKS, labels_of, split_of, step_of, timing_of, tools_of
 from ptt.diagnostics.parsers.io.record_values import first_values, values
-from ptt.diagnostics.parsers.io.shaped_records import (
-    answer_key,
-    path_in_tree,
-    rated_answers,
-    records_by_id,
-    steps_in_columns,
-)
 from ptt.diagnostics.parsers.io.text_calls import prompt_in
 from ptt.diagnostics.parsers.io.trace_parts import Act, acts_in, with_agents
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_samples
@@ -38,26 +38,17 @@ from ptt.diagnostics.parsers.io.transcript_texts import is_transcript, shows_cal
 from ptt.diagnostics.parsers.io.values import as_label, as_number, dict_of
 from ptt.diagnostics.wording import counted
 
-MIN_TEXT: Final = 60  # characters of a transcript
-MAX_TEXTS: Final = 64  # of one record
-FEW: Final = 8  # entries of a list looked at to see whether it is a conversation
 LOOKED: Final = 20  # records looked at to tell how a file is read
-ENOUGH: Final = 0.5  # share of them that must tell something
-MAX_DEPTH: Final = 6  # of lists and objects around a conversation
-EXCLUDED: Final = ("expected", "gold", "reference", "groundtruth", "target", "available", "allowed", "candidate",
-                   "fewshot", "tools", "functions", "tooldefinitions", "schema", "chosen", "rejected",
-                   "fallback", "planned", "suggested", "possible", "alternative", "optimal")  # fmt: skip
-"""How members begin that show what should be done or could be, not what was."""
-ASKING: Final = ("prompt", "system", "instruction", "question", "context", "input", "template", "chattemplate", "query")
-"""How members begin whose text is asked of an agent, with examples of calls it may be."""
-LISTS_CALLS: Final = ("call", "action", "invocation", "tooluse", "toolhistory", "tooltrace", "toollog", "toolexec")
 SESSIONS: Final = (
     "episode_id", "trajectory_id", "rollout_id", "simulation_id", "conversation_id", "conv_id", "session_id",
     "thread_id", "chat_id", "dialog_id", "dialogue_id", "episode", "sample_id", "instance_id", "task_id", "example_id",
-    "question_id", "trace_id", "run_id", "session", "conversation",
+    "question_id", "trace_id", "run_id", "session", "conversation", "case_id", "scenario_id", "game_id", "run",
+    "rollout",
 )  # fmt: skip
 """Names of what joins events to one episode, the clearest first."""
 ATTEMPTS: Final = ("trial", "attempt", "rollout_idx", "sample_idx", "seed", "repeat")
+STEP_NUMBERS: Final = ("step", "step_number", "step_id", "step_idx", "step_index", "step_num", "turn", "turn_number",
+                       "turn_idx", "turn_index", "iteration", "round")  # fmt: skip
 KEYED: Final = 0.5  # share of the events that must name their session
 OUTCOMES: Final = ("outcome", "verdict", "grade", "result", "judgement", "judgment", "evaluation")
 PASSED: Final = {
@@ -69,22 +60,11 @@ LABELLING: Final = frozenset(
     {"reward", "success", "stop_reason", "model", "truncated", "cost_usd", "tokens_in", "tokens_out", "env", "task"}
 )
 EXPECTED: Final = ("ground_truth", "gts", "expected_answer", "reference_answer", "gold_answer")
+TOTALS: Final = ("total", "overall", "final", "total_score", "score", "reward", "value")
+"""How the whole of a reward is called beside its parts."""
 NO_TRACE: Final = "record(s) skipped: no conversation, call or event in them."
 PLAN: Final = "agent records"
 DIGITS: Final = re.compile(r"-?\d{1,9}(?:\.\d{1,20})?")
-CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Episode:
-    """Where a conversation lies. `owners`: its record and the objects from there down to it."""
-
-    entries: list[Any] | str
-    owners: tuple[dict[str, Any], ...] = ()
-    beside: list[Any] = field(default_factory=list)  # calls that the record lists next to it
-    listed: bool = False
-    key: str = ""  # of a text
-    place: int | None = None  # index among the texts of its record, where each is an episode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +76,7 @@ class Plan:
     text: str = ""  # the member of a record that holds its transcript, also where one shows no call
 
 
-SHARED: Final = 0.7  # sessions an event: a name that each event has for itself joins none
+SHARED: Final = 0.9  # sessions an event: a name that each event has for itself joins none
 
 
 def recognises(file: RunFile) -> bool:
@@ -118,7 +98,7 @@ def _new_plan(rows: list[Any], *, whole: bool) -> Plan | None:
     looked = held[:LOOKED]
     if whole and len(told) > 1 and all(isinstance(row, dict) and _is_round(row) for row in held):
         return Plan(events=True, key=_session_key([row for row, _ in told]))
-    own = sum(next(_episodes(row, texts=False), None) is not None for row in looked)
+    own = sum(next(episodes_in(row, texts=False), None) is not None for row in looked)
     if own and (own >= ENOUGH * len(looked) or len(told) < own):
         return Plan(events=False)
     if len(told) > 1 and _is_dialogue([act for _, acts in told for act in acts], [row for row, _ in told]):
@@ -134,11 +114,11 @@ def _is_round(row: dict[str, Any]) -> bool:
 
 
 def _holds_episode(row: Any) -> bool:
-    return next(_episodes(row), None) is not None or (isinstance(row, dict) and bool(_unacted(row)))
+    return next(episodes_in(row), None) is not None or (isinstance(row, dict) and bool(unacted(row)))
 
 
 def _text_key(rows: list[Any]) -> str:
-    episodes = (episode for row in rows[:LOOKED] for episode in _episodes(row))
+    episodes = (episode for row in rows[:LOOKED] for episode in episodes_in(row))
     found = next((episode for episode in episodes if isinstance(episode.entries, str)), None)
     return "" if found is None else found.key
 
@@ -158,12 +138,6 @@ def _session_key(rows: list[dict[str, Any]]) -> str:
         if len({_value(row, key) for row in rows}) <= max(1, SHARED * len(rows)):
             return key
     return ""
-
-
-@lru_cache(maxsize=4096)
-def snake(key: str) -> str:
-    """Return a name in small letters with underscores."""
-    return CAMEL.sub("_", key[:80]).replace("-", "_").replace(".", "_").replace(" ", "_").lower()
 
 
 def _value(row: dict[str, Any], key: str) -> str | None:
@@ -194,9 +168,9 @@ class _Reader:
             if isinstance(row, Lost):
                 yield row
                 continue
-            found = list(_episodes(row))
+            found = list(episodes_in(row))
             if not found and isinstance(row, dict):
-                found = _texts(row, (self.plan.text,)) if self.plan.text in row else _unacted(row)
+                found = texts_of(row, (self.plan.text,)) if self.plan.text in row else unacted(row)
             yield from ({"episode": episode} for episode in found)
             if not found and isinstance(row, dict | list):
                 yield None
@@ -257,7 +231,8 @@ class _Reader:
             return False
         begun = any(message.get("role") == "user" for message in chat.messages)
         asked = None if begun else _asked(record)
-        self._add(chat.messages, about, record, {} if chat.spoke or begun else {"n_turns": None}, asked)
+        told = {} if chat.spoke or begun else {"n_turns": None if "chat" in found else _numbered(episode.entries)}
+        self._add(chat.messages, about, record, told, asked)
         return True
 
     def _put_text(self, text: str, about: dict[str, Any], record: dict[str, Any]) -> bool:
@@ -269,7 +244,8 @@ class _Reader:
             self._add(spoken, about, record, {}, asked)
             return True
         for found in transcripts(text):
-            self._add(found.messages, about | found.labels, record, {})
+            known = labels_of(about).columns["success"] is not None
+            self._add(found.messages, about if known else about | found.labels, record, {})
         return True
 
     def _add(
@@ -303,7 +279,10 @@ class _Reader:
 
     def _chat(self, episode: Episode) -> Chat:
         chat = Chat()
-        for entry in with_agents(list(map(decoded, episode.entries))):
+        entries = list(map(decoded, episode.entries))
+        named = with_agents(entries)
+        self.uses.inferred += named is not entries
+        for entry in named:
             for act in acts_in(entry, self.uses, listed=episode.listed):
                 chat.add(act)
         if episode.beside and not any(message.get("tool_calls") for message in chat.messages):
@@ -353,129 +332,13 @@ def _shown(key: str) -> str:
     return re.sub(r"[^\w./ -]", "?", key[:40])
 
 
-def _episodes(
-    found: Any, owners: tuple[dict[str, Any], ...] = (), depth: int = 0, *, texts: bool = True
-) -> Iterator[Episode]:
-    """Yield the conversations in a value: its own, else those of the records in it; `texts`: those in texts too."""
-    found = decoded(found) if isinstance(found, str) and found[:1] in ("[", "{") else found
-    if depth > MAX_DEPTH or not isinstance(found, dict | list) or not found:
-        return
-    if isinstance(found, list):
-        if _rank(found, listed=False) > 1:
-            yield Episode(entries=found, owners=owners)
-            return
-        if (path := path_in_tree(found)) is not None and _rank(path, listed=False) > 1:
-            yield Episode(entries=path, owners=owners)
-            return
-        for entry in found:
-            if isinstance(entry, dict | list):
-                yield from _episodes(entry, (), depth + 1, texts=texts)
-        return
-    if "chosen" in found and "rejected" in found:
-        return
-    held = [list(_episodes(record, (), depth + 1, texts=texts)) for record in records_by_id(found)]
-    if held and all(held):
-        yield from itertools.chain.from_iterable(held)
-        return
-    if texts and (rated := rated_answers(found)):
-        yield from (
-            Episode(entries=answer[key], owners=(answer,), key=key) for answer in rated for key in [answer_key(answer)]
-        )
-        return
-    if (own := _own(found)) is not None:
-        yield own
-        return
-    if texts and (written := _texts(found)):
-        yield from written
-        return
-    for key, value in found.items():
-        if not isinstance(value, dict | list) or plain_key(key).startswith(EXCLUDED):
-            continue
-        if isinstance(value, list) and all(isinstance(e, list) and _rank(e, listed=False) > 1 for e in value):
-            yield from (Episode(entries=entry, owners=(found,), place=place) for place, entry in enumerate(value))
-        else:
-            yield from _episodes(value, (), depth + 1, texts=texts)
-
-
-def _own(record: dict[str, Any]) -> Episode | None:
-    """Return the conversation of a record: the clearest and longest list among its members and objects."""
-    found: list[tuple[int, int, int, Episode]] = []
-    places: list[tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = [(record, (record,))]
-    calls: list[tuple[bool, list[Any]]] = []  # and whether they stand under a name for calls
-    for place, owners in places:
-        for key, value in place.items():
-            plain = plain_key(key)
-            if plain.startswith(EXCLUDED):
-                continue
-            value = decoded(value) if isinstance(value, str) and value[:1] in ("[", "{") else value
-            if isinstance(value, dict) and len(owners) < MAX_DEPTH // 2:
-                places.append((value, (*owners, value)))
-                if (steps := steps_in_columns(value)) is not None:
-                    found.append((2, len(steps), -len(found), Episode(entries=steps, owners=owners)))
-                held = list(value.values())  # messages under their ids
-                value = held if len(held) > 2 and all(isinstance(entry, dict) for entry in held) else value
-            if not isinstance(value, list) or not value:
-                continue
-            listed = any(word in plain for word in LISTS_CALLS)
-            rank = _rank(value, listed=listed)
-            path = None if rank else path_in_tree(value)
-            if path is not None:
-                value, rank = path, _rank(path, listed=listed)
-            if rank:
-                episode = Episode(entries=value, owners=owners, listed=listed)
-                found.append((rank, len(value), -len(found), episode))
-            if rank == 1:
-                calls.append((listed, value))
-    if not found:
-        return None
-    rank, *_, best = max(found, key=lambda entry: entry[:3])
-    beside = max(calls, key=lambda entry: (entry[0], len(entry[1])))[1] if rank > 1 and calls else []
-    return Episode(entries=best.entries, owners=best.owners, beside=beside, listed=best.listed)
-
-
-def _unacted(record: dict[str, Any]) -> list[Episode]:
-    """Return the episode of a record whose list of calls is empty, if it says how it ended."""
-    empty = any(plain_key(key) in CALL_LISTS and value == [] for key, value in record.items())
-    labels = labels_of({snake(key): value for key, value in record.items()}) if empty else None
-    told = labels is not None and (labels.reward is not None or labels.columns["success"] is not None)
-    return [Episode(entries=[], owners=(record,))] if told else []
-
-
-CALL_LISTS: Final = frozenset({"toolcalls", "functioncalls", "toolinvocations", "tooluses"})
-
-
-def _texts(record: dict[str, Any], known: tuple[str, ...] = ()) -> list[Episode]:
-    """Return the texts of a record that are an agent's transcript: one, or a list with one for each attempt.
-
-    `known`: members that are one in other records.
-    """
-    for key, value in record.items():
-        several = value if isinstance(value, list) and len(value) <= MAX_TEXTS else [value]
-        if plain_key(key).startswith((*EXCLUDED, *ASKING)) or not all(isinstance(text, str) for text in several):
-            continue
-        shown = key in known and any(several)
-        if shown or any(len(text) >= MIN_TEXT and (shows_calls(text) or is_transcript(text)) for text in several):
-            places = range(len(several)) if isinstance(value, list) else [None]
-            return [
-                Episode(entries=text, owners=(record,), key=key, place=place)
-                for text, place in zip(several, places, strict=True)
-            ]
-    return []
-
-
-def _rank(found: list[Any], *, listed: bool) -> int:
-    """Return 2 for a list of messages, steps or events with an agent among them, 1 for one of calls alone, else 0."""
-    looked = with_agents(list(map(decoded, found[:FEW])))
-    uses = Uses()
-    told = [acts for entry in looked if (acts := acts_in(entry, uses, listed=listed))]
-    if len(told) < ENOUGH * len(looked):
-        return 0
-    acts = [act for acts in told for act in acts]
-    if any(act.kind == "say" and act.message.get("role") == "assistant" for act in acts):
-        return 2 if len(acts) > 1 else 0
-    if not any(act.kind == "call" for act in acts):
-        return 0
-    return 2 if any(act.kind == "say" for act in acts) else 1
+def _numbered(entries: list[Any] | str) -> int | None:
+    """Return how many steps calls are numbered by, one turn each; None where they are not."""
+    for key in STEP_NUMBERS:
+        numbers = [as_number(entry.get(key)) for entry in entries if isinstance(entry, dict)]
+        if numbers and None not in numbers:
+            return len(set(numbers))
+    return None
 
 
 def _labels(episode: Episode) -> dict[str, Any]:
@@ -504,6 +367,8 @@ def _take(about: dict[str, Any], place: dict[str, Any]) -> None:
         name = snake(key)
         label = RANKS.get(name, ("", 0))[0]
         if label == "reward":
+            if isinstance(value, bool):
+                about.setdefault("success", value)
             value = _reward(value)
         if label and value is not None:
             about.setdefault(name, value)
@@ -516,7 +381,9 @@ def _take(about: dict[str, Any], place: dict[str, Any]) -> None:
 
 
 def _reward(value: Any) -> Any:
-    """Return a reward that is written as a truth or as a text as the number it is."""
+    """Return a reward that is written as a truth, as a text, or as the total of its parts, as the number it is."""
+    if isinstance(value, dict):
+        value = next((value[key] for key in TOTALS if as_number(value.get(key)) is not None), value)
     if isinstance(value, bool):
         return float(value)
     return float(value) if isinstance(value, str) and DIGITS.fullmatch(value) else value
@@ -529,7 +396,8 @@ def _label(about: dict[str, Any], row: dict[str, Any], acts: list[Act], key: str
         about.setdefault(
             "task" if key in ("task_id", "instance_id", "example_id", "question_id") else "sample_id", name
         )
-    places = [row]
+    called = any(value and plain_key(name) in PLAIN for name, value in row.items())  # what it tells is the call's own
+    places = [row] if acts or not called else []
     for depth, place in enumerate(places):
         for raw, value in list(place.items()):
             name = snake(raw)

@@ -104,7 +104,6 @@ def _add(at: int, whole: dict[str, Any], run: dict[str, Any], samples: Samples) 
                 "tokens_in": as_step(stats["tokens_sent"]) or None,  # a replay counts none
                 "tokens_out": as_step(stats["tokens_received"]) or None,
                 "cost_usd": stats["instance_cost"] if stats["tokens_sent"] else None,
-                "n_tool_calls": sum(map(len, requests)),  # an action that the agent wrote as text is a row, and no call
                 "n_tool_fail": None,  # guessed, not recorded
             },
         )

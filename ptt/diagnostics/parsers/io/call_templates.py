@@ -86,7 +86,8 @@ OPEN: Final = re.compile(
     r"|(?P<qwen>✿FUNCTION✿:)"
     r"|(?P<recipient>(?:<\|from\|>assistant\s*+)?<\|recipient\|>[ \t]*(?P<of_recipient>[\w.-]{1,200})\s*<\|content\|>)"
     r"|(?P<arrows>>>>(?P<of_arrows>[\w.-]{1,200})\n(?=\s*\{|(?<=>>>python\n)))"
-    r"|(?P<react>(?:^|(?<=\n))[ \t]*(?:\*\*)?[Aa]ction(?:[ _]\d{1,4})?[ \t]*:(?:\*\*)?)"
+    r"|(?P<react>(?:^|(?<=\n))[ \t]*(?:\*\*)?(?:[Aa]ction|ACTION|TOOL|CALL|TOOL[ _]CALL)(?:[ _]\d{1,4})?"
+    r"[ \t]*:(?:\*\*)?)"
     rf"|(?P<texts><(?P<tag>{'|'.join(TEXT_TAGS)})>)"
 )
 WRAPPERS: Final = (
@@ -102,7 +103,7 @@ STRONG: Final = (
     "functools[", "✿FUNCTION✿", ">>>", "```tool_code",
 )  # fmt: skip
 """What every call by a template of its own contains: a quick check before the patterns. The others need proof."""
-WEAK: Final = ("```", "ction", *(f"<{tag}>" for tag in TEXT_TAGS))
+WEAK: Final = ("```", "ction", "ACTION:", "TOOL:", "CALL:", *(f"<{tag}>" for tag in TEXT_TAGS))
 PARAMETER: Final = re.compile(
     r"<parameter=([^<>\n]{1,200})>(.*?)(?:</parameter>|(?=<parameter=)|\Z)", re.DOTALL
 )  # qwen3coder's, which takes one that is cut off

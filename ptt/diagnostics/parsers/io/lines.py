@@ -316,9 +316,14 @@ def is_too_deep(file: RunFile, line: bytes, row: Any) -> bool:
     return depth > limit
 
 
+BACKSLASH: Final = re.compile(rb'\\(["\\/bfnrt]|u[\da-fA-F]{4})|\\')
+
+
 def json_object(line: bytes) -> dict[str, Any] | None:
-    """Read one line as a JSON object, bare NaN and Infinity included; None for anything else."""
+    """Read one line as a JSON object, bare NaN, Infinity and lone backslashes included; None for anything else."""
     row = parse_json(line)
+    if row is None and b"\\" in line and line.rstrip().endswith(b"}"):  # a path or a pattern that was not escaped
+        row = parse_json(BACKSLASH.sub(lambda found: found[0] if found[1] else b"\\\\", line))
     return row if isinstance(row, dict) else None
 
 

@@ -89,7 +89,7 @@ def is_chat(found: Any, looked: int = LOOKED) -> bool:
     if not isinstance(found, list) or not found:
         return False
     turns = found[: max(1, min(len(found) - 1, looked))]
-    return all(map(_is_turn, turns)) and any(map(is_message, turns))
+    return all(map(_is_turn, turns)) and 2 * sum(map(is_message, turns)) >= len(turns)
 
 
 def common_messages(found: list[Message]) -> list[Message]:
@@ -124,7 +124,7 @@ def _is_block(part: Message) -> bool:
         return not NESTED.isdisjoint(part)
     if kind == "text" and len(part) == 2:  # as most blocks are
         return "text" not in part
-    told = kind in THOUGHT_BLOCKS or is_call_kind(kind) or is_result_kind(kind)
+    told = kind in THOUGHT_BLOCKS or _is_tool_part(part) or is_call_kind(kind) or is_result_kind(kind)
     return told or not NESTED.isdisjoint(part) or (kind == "text" and "text" not in part)
 
 
@@ -158,7 +158,7 @@ def _common(message: Message) -> Iterator[Message]:
     if role == "tool" and "tool_call_id" not in message:
         answered = next((name for key in ANSWERED if (name := as_name(message.get(key))) is not None), None)
         whole |= {} if answered is None else {"tool_call_id": answered}
-    calls = list(_calls(message))
+    calls = list(_calls(message)) if role != "tool" else []  # a result may show the call that it answers
     if isinstance(content, list) and any(isinstance(part, dict) and _is_block(part) for part in content):
         yield from _of_blocks(whole, content, calls)
         return
@@ -201,7 +201,7 @@ def _of_blocks(message: Message, blocks: list[Any], calls: list[Message]) -> Ite
     results: list[Message] = []
     known = {as_name(call.get("id")) for call in calls} - {None}  # LangChain repeats a block among its own calls
     asked_for = Tally(map(_request, calls))  # as others do whose blocks have no id
-    for block in blocks:
+    for block in [part for entry in blocks for part in _parts_of_tool(entry)]:
         if not isinstance(block, dict) or not _is_block(block):
             texts.append(block)
         elif (call := _call_in(block)) is not None:
@@ -225,9 +225,29 @@ def _of_blocks(message: Message, blocks: list[Any], calls: list[Message]) -> Ite
             rest["tool_calls"] = calls
         if thoughts:
             rest["reasoning_content"] = "\n".join(thoughts)
-        yield {key: message[key] for key in ("name", "timestamp", "tool_call_id") if key in message} | rest
+        yield {key: message[key] for key in ("name", "timestamp", "tool_call_id", "error") if key in message} | rest
     if calls:
         yield from results
+
+
+def _parts_of_tool(block: Any) -> list[Any]:
+    """Return the call and the result that one part of an interface's message tells (Vercel's AI SDK, 4 and 5)."""
+    if not isinstance(block, dict) or not _is_tool_part(block):
+        return [block]
+    told = dict_of(block.get("toolInvocation")) or block
+    name = as_name(told.get("toolName")) or str(block["type"]).removeprefix("tool-")
+    identity = {"toolCallId": told.get("toolCallId"), "toolName": name}
+    call = {"type": "tool-call", "args": told.get("args", told.get("input"))} | identity
+    came = next((told[key] for key in ("result", "output", "errorText") if told.get(key) is not None), None)
+    failed = {"isError": True} if told.get("state") == "output-error" or told.get("errorText") else {}
+    return [call] if came is None else [call, {"type": "tool-result", "result": came} | identity | failed]
+
+
+def _is_tool_part(block: Message) -> bool:
+    kind = block.get("type")
+    if not isinstance(kind, str) or kind in ("tool-call", "tool-result"):
+        return False
+    return isinstance(block.get("toolInvocation"), dict) or (kind.startswith("tool-") and "toolCallId" in block)
 
 
 def _request(call: Message) -> str:

@@ -17,22 +17,30 @@ from ptt.diagnostics.parsers.io.values import as_label, as_name, as_text, dict_o
 
 Message = dict[str, Any]
 
-NAME: Final = ("toolname", "tool", "functionname", "function", "apiname", "actionname", "actiontype", "name", "action",
-               "api", "method", "command", "skill")  # fmt: skip
-PLAIN: Final = frozenset({"toolname", "tool", "functionname", "toolcall", "functioncall"})
+NAME: Final = ("toolname", "tool", "functionname", "funcname", "function", "apiname", "actionname", "actiontype",
+               "name", "action", "api", "method", "command", "skill")  # fmt: skip
+PLAIN: Final = frozenset({"toolname", "tool", "functionname", "funcname", "toolcall", "functioncall"})
 """Names of a call that say by themselves that it is one; others need a result, an id or a place for calls."""
-ARGUMENTS: Final = ("arguments", "args", "toolinput", "actioninput", "toolargs", "toolarguments", "inputargs",
-                    "functionargs", "actionargs", "toolparams", "input", "inputs", "parameters", "params",
-                    "kwargs")  # fmt: skip
-RESULT: Final = ("result", "toolresult", "tooloutput", "toolresponse", "observation", "output", "outputs", "response",
-                 "returned", "returnvalue", "return", "content", "summary", "resultpreview")  # fmt: skip
+ARGUMENTS: Final = (
+    "arguments", "args", "toolinput", "actioninput", "toolargs", "toolarguments", "inputargs", "functionargs",
+    "actionargs", "toolparams", "toolparameters", "functionparameters", "actionparams", "actionparameters",
+    "inputparams", "callargs", "rawinput", "toolrequest", "input", "inputs", "parameters", "params", "kwargs",
+)  # fmt: skip
+RESULT: Final = (
+    "result", "toolresult", "tooloutput", "toolresponse", "observation", "output", "outputs", "response", "returned",
+    "returnvalue", "return", "content", "summary", "resultpreview", "executionresult", "toolcallresult",
+    "resultsummary", "outputsummary", "resulttext", "outputpreview", "rawoutput",
+)  # fmt: skip
 IDENTITY: Final = ("toolcallid", "callid", "tooluseid", "toolid", "invocationid", "requestid", "id")
 FAILURES: Final = frozenset({"error", "failed", "failure", "fail", "exception", "timeout", "timedout", "denied",
                              "rejected"})  # fmt: skip
 SUCCESSES: Final = frozenset({"success", "ok", "succeeded", "completed", "complete", "done", "finished", "passed"})
 NAMED: Final = re.compile(r"[\w./:@-]{1,120}")
 CALLED: Final = re.compile(r"\s*([A-Za-z_][\w.-]{0,80})\s*[\[({](.*)[\])}]\s*", re.DOTALL)
+OPENED: Final = re.compile(r"\s*([A-Za-z_][\w-]{0,80})\[")
 WRITTEN: Final = ("name", "tool_call_id", "status")
+KINDS: Final = frozenset({"function", "text", "message", "object", "tool", "image", "system", "user", "assistant"})
+"""What a `type` says of an entry in a list of calls that is no tool's name."""
 NAMELESS: Final = frozenset({"unknown", "none", "null", "na"})  # what loggers write where they do not know a name
 MAX_MEMBERS: Final = 200  # of an object that are looked at
 
@@ -77,10 +85,10 @@ def first(parts: Parts, names: tuple[str, ...]) -> tuple[str, Any] | None:
 
 def named_call(parts: Parts, uses: Uses) -> list[Message]:
     """Return the call of a message that names one tool beside its text."""
-    named = first(parts, ("toolname", "tool", "functionname"))
+    named = first(parts, ("toolname", "tool", "functionname", "function"))
     if named is None or not isinstance(named[1], str) or not NAMED.fullmatch(named[1]):
         return []
-    given = first(parts, ARGUMENTS[:10])
+    given = first(parts, ARGUMENTS)
     uses.take("tool", named[0])
     arguments = None if given is None else _arguments(given[1])
     return [{"id": None, "type": "function", "function": {"name": named[1], "arguments": arguments}}]
@@ -98,6 +106,8 @@ def call_in(found: Any, uses: Uses, *, listed: bool = False) -> Message | None:
         (held[name] for name in NAME if name in held and isinstance(held[name][1], str)
          and NAMED.fullmatch(held[name][1].strip())), None,
     )  # fmt: skip
+    if named is None and listed and isinstance(found.get("type"), str) and "content" not in held:  # {type: click, ...}
+        named = ("type", found["type"]) if NAMED.fullmatch(found["type"]) and found["type"] not in KINDS else None
     if named is None:
         return None
     given = next((held[name] for name in ARGUMENTS if name in held and held[name][0] != named[0]), None)
@@ -107,7 +117,8 @@ def call_in(found: Any, uses: Uses, *, listed: bool = False) -> Message | None:
         return None
     identity = next((label for name in IDENTITY if name in held and (label := as_label(held[name][1]))), None)
     plain = plain_key(named[0]) in PLAIN
-    if not (listed or (plain and (given or came)) or (given and came)):
+    failed = failure_of(held)
+    if not (listed or (plain and (given or came or failed is not None)) or (given and came)):
         return None
     if listed and not plain and given is None and came is None and identity is None and len(held) > 2:
         return None
@@ -122,7 +133,6 @@ def call_in(found: Any, uses: Uses, *, listed: bool = False) -> Message | None:
         "type": "function",
         "function": {"name": name, "arguments": arguments},
     }
-    failed = failure_of(held)
     if came is not None or (failed is not None and not isinstance(failed, str)) or isinstance(failed, str):
         if came is not None:
             uses.take("result", came[0])
@@ -149,16 +159,19 @@ def _is_definition(parts: Parts, given: Any, came: Any) -> bool:
 
 def failure_of(parts: Parts) -> bool | str | Message | None:
     """Return whether a call failed, or with what; None where nothing says so."""
-    for name in ("iserror", "failed"):
+    for name in ("iserror", "failed", "haserror", "isfailed", "errored"):
         if name in parts and isinstance(parts[name][1], bool):
             return bool(parts[name][1])
-    error = next((parts[name][1] for name in ("error", "errormessage", "exception") if name in parts), None)
+    error = next(
+        (parts[name][1] for name in ("error", "toolerror", "errormessage", "errormsg", "exception") if name in parts),
+        None,
+    )
     if isinstance(error, str | dict) and error:
         return error if isinstance(error, str) else {"message": as_text(error.get("message", error)),
                                                      "type": as_name(error.get("type"))}  # fmt: skip
     if isinstance(error, bool):
         return error
-    for name in ("success", "ok", "succeeded"):
+    for name in ("success", "ok", "succeeded", "issuccess", "successful"):
         if name in parts and isinstance(parts[name][1], bool):
             return not parts[name][1]
     status = parts["status"][1] if "status" in parts else None
@@ -216,12 +229,15 @@ def action_call(text: str, parts: Parts, uses: Uses) -> Message:
     """Return the call that an action's text asks for: `tool[...]`, `tool(...)`, its name beside an input, a command."""
     given = first(parts, ("actioninput", "toolinput", "actionargs", "arguments", "args", "input"))
     written = CALLED.fullmatch(text) if len(text) < 100_000 else None
+    opened = written is None and OPENED.match(text)  # its bracket may be lost, or text follow it
     words = text.split(None, 1)
     if given is not None and NAMED.fullmatch(text.strip()):
         uses.take("arguments", given[0])
         name, arguments = text.strip(), _arguments(given[1])
     elif written is not None:
         name, arguments = written[1], written[2]
+    elif opened:
+        name, arguments = opened[1], text[opened.end() :]
     else:
         name, arguments = words[0][:120], words[1] if len(words) > 1 else ""
     return {"id": None, "type": "function", "function": {"name": name, "arguments": arguments}}

@@ -28,11 +28,14 @@ from ptt.diagnostics.parsers.io.values import (
 )
 
 Found = TypeVar("Found")
-REWARDS: Final = ("reward", "total_reward", "final_reward", "reward_score", "score", "return")
+REWARDS: Final = ("reward", "total_reward", "final_reward", "reward_score", "score", "return", "episode_reward",
+                  "cumulative_reward", "episode_return", "total_return", "final_score", "total_score",
+                  "overall_score")  # fmt: skip
 NAMES: Final[dict[str, tuple[str, ...]]] = {
     "reward": REWARDS,
     "success": ("success", "is_success", "successful", "succeeded", "resolved", "is_resolved", "solved", "is_solved",
-                "passed", "is_correct", "correct", "task_success"),
+                "passed", "is_correct", "correct", "task_success", "is_successful", "is_passed", "task_completed",
+                "goal_achieved", "goal_reached", "exact_match", "em", "win", "won", "utility"),
     "sample_id": ("trajectory_id", "conversation_id", "session_id", "rollout_id", "sample_id", "uuid", "uid", "id"),
     "group_id": ("group_id", "prompt_group", "prompt_uid"),
     "task": ("task_id", "task", "instance_id", "example_id", "problem_id", "question_id", "task_name", "prompt_id"),
@@ -53,7 +56,7 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
 MAX_NAMES: Final = 100  # more than any label has
 RANKS: Final = {name: (label, rank) for label, names in NAMES.items() for rank, name in enumerate(names)}
 BESIDE: Final = ("metadata", "info", "meta", "extra_info", "extra", "annotations", "labels", "outcome", "evaluation",
-                 "usage")  # fmt: skip
+                 "result", "grading", "usage")  # fmt: skip
 STEPS: Final = ("training_step", "train_step", "global_step", "policy_step")
 CUT_SHORT: Final = frozenset(
     {"length", "max_tokens", "MAX_TOKENS", "max_steps", "max_turns", "max_output_tokens", "model_length"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -25,6 +26,13 @@ MAX_OBJECT: Final = 16 << 20  # bytes of one object over several lines
 SPELT: Final = b'"[{"'  # how a cell begins that holds a list of objects
 INSIDE: Final = b'{"'  # how an object begins behind the time and level of a log line
 TORN: Final = ('{"', '[{"')  # how a line begins that is JSON, and not the level of a log line
+STEP: Final = b"[STEP] step="
+TAGGED: Final = re.compile(r"\[(?P<tag>START|STEP|END)\][ \t]+(?P<rest>.{1,100000})")
+TAGGED_STEP: Final = re.compile(
+    r"action=(?P<action>.*?)[ \t]+reward=(?P<reward>-?\d+(?:\.\d+)?)(?:[ \t]+done=\w+)?(?:[ \t]+error=(?P<error>.*))?"
+)
+PAIR: Final = re.compile(r"(\w+)=(\S*)")
+WORDS: Final = ("true", "false", "null")
 MAX_PREFIX: Final = 200
 MAX_ROW: Final = 20  # of a Parquet file, looked at
 
@@ -41,6 +49,8 @@ def first_values(file: RunFile) -> list[Any]:
     if not name.endswith(LINES) and not name.endswith(DOCUMENTS):
         return []
     head = text_head(file).removeprefix(BOM)
+    if STEP in head and head.count(STEP) > 1:
+        return list(_tagged_episodes(_long_head(file).split(b"\n")))
     if INSIDE not in head and not any(line.startswith(OPENS) for line in head.split(b"\n")[:LOOKED]):
         return []
     rows: list[Any] = first_objects(file) if name.endswith(SUFFIXES) else []
@@ -90,6 +100,10 @@ def _is_document(file: RunFile) -> bool:
 
 def _lines(file: RunFile) -> Iterator[Any]:
     lost: list[Lost] = []
+    if text_head(file).count(STEP) > 1:
+        yield from _tagged_episodes(_split_lines(file, lost))
+        yield from lost
+        return
     rows = nbytes = 0
     for value in _values_of_lines(_split_lines(file, lost)):
         file.budget.tick()
@@ -102,6 +116,37 @@ def _lines(file: RunFile) -> Iterator[Any]:
     yield from lost
     if rows:
         yield Lost(rows=rows, bytes=nbytes, note=f"{file.rel}: {counted(rows, 'record(s)')} skipped: torn or damaged.")
+
+
+def _tagged_episodes(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the episodes that `[START]`, `[STEP]` and `[END]` lines tell, as OpenEnv's environments print them."""
+    episode: dict[str, Any] = {}
+    for line in lines:
+        found = TAGGED.match(line.decode("utf-8", "replace").strip())
+        if found is None:
+            continue
+        told = {name: parse_json(value) if value in WORDS else value for name, value in PAIR.findall(found["rest"])}
+        if found["tag"] == "STEP":
+            episode.setdefault("steps", []).append(_tagged_step(found["rest"]) or told)
+            continue
+        if found["tag"] == "START" and episode:
+            yield episode
+        episode = (
+            told if found["tag"] == "START" else {name: episode.get(name, told.get(name)) for name in episode | told}
+        )
+        if found["tag"] == "END":
+            yield episode
+            episode = {}
+    if episode:
+        yield episode
+
+
+def _tagged_step(text: str) -> dict[str, Any]:
+    found = TAGGED_STEP.search(text)
+    if found is None:
+        return {}
+    error = found["error"] if found["error"] not in (None, "null", "None", "") else None
+    return {"action": found["action"].strip(), "reward": float(found["reward"]), "error": error}
 
 
 def _split_lines(file: RunFile, lost: list[Lost]) -> Iterator[bytes]:

@@ -215,6 +215,7 @@ _EXITS: Final = ("exit_code", "exitcode", "returncode", "return_code", "exit_sta
 _GOOD: Final = ("success", "ok", "succeeded", "successful", "issuccess", "is_success")
 _BAD: Final = ("is_error", "iserror", "failed", "timed_out", "has_error", "haserror")
 _ENVELOPE: Final = ("iserror", "is_error")
+_CONTENTS: Final = ("content", "output", "result", "data")
 _ERRORS: Final = ("error", "error_message", "errormessage", "err", "exception", "error_type")
 _STATUSES: Final = ("status_code", "statuscode", "http_status", "httpstatus", "status", "code")
 _INNER: Final = (
@@ -450,7 +451,9 @@ def _of_fields(found: Mapping[Any, Any], kind: str, depth: int) -> tuple[bool | 
     if exits or any(isinstance(fields.get(key), bool) for key in _GOOD):
         return (True, CODED) if not exits and _outweighs(inner, kind) else (False, CODED)
     told = [fields[key] for key in _ERRORS if key in fields]
-    if any(map(_is_error, told)) and (small or kind not in (READS, LOOKS)):
+    empty = any(fields[key] in ("", None, []) for key in _CONTENTS if key in fields)  # it read nothing
+    plain = small or empty or kind not in (READS, LOOKS) or _is_error(fields.get("error_type", ""))
+    if plain and any(map(_is_error, told)):
         return True, CODED
     errors = fields.get("errors")
     if isinstance(errors, list) and errors and len(fields) <= 2:

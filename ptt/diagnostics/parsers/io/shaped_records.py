@@ -8,13 +8,16 @@ from __future__ import annotations
 import itertools
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.io.named_parts import plain_key
+from ptt.diagnostics.parsers.io.named_parts import CALLED, plain_key
 from ptt.diagnostics.parsers.io.values import as_score
 
 COLUMNS: Final = {
     "actions": "action", "action": "action", "observations": "observation", "observation": "observation",
     "thoughts": "thought", "thought": "thought", "rewards": "reward", "reward": "reward",
+    "validaction": "success", "validactions": "success",
 }  # fmt: skip
+ACTED: Final = frozenset({"tool", "action", "tool_name"})
+MAX_ACTION: Final = 10_000  # characters
 BRANCHES: Final = ("next", "children", "replies")
 GROUPS: Final = frozenset(
     {"rollouts", "completions", "samples", "responses", "generations", "trajectories", "attempts"}
@@ -23,7 +26,7 @@ ANSWERS: Final = ("response", "completion", "output", "text", "generation")
 RATED: Final = ("reward", "score")
 PROMPTS: Final = ("prompt", "question", "query", "problem", "instruction")
 ALIKE: Final = 0.8  # of the members of records under ids, those that all have in common
-MIN_SHARED: Final = 3
+MIN_SHARED: Final = 2
 MAX_NODES: Final = 10_000
 MAX_LEVELS: Final = 400
 
@@ -44,6 +47,18 @@ def steps_in_columns(found: dict[str, Any]) -> list[dict[str, Any]] | None:
     columns["observation"] = seen[len(first) :]
     steps = [dict(zip(columns, cells, strict=False)) for cells in itertools.zip_longest(*columns.values())]
     return [*first, *steps[: len(acted)]]
+
+
+def steps_in_rows(found: list[Any]) -> list[Any]:
+    """Return steps that are lists of an action and what came back, or of thought, action and both, as objects."""
+    if not found or not all(isinstance(row, list) and len(row) == len(found[0]) for row in found):
+        return found
+    if len(found[0]) == 2 and all(isinstance(row[0], dict) and not ACTED.isdisjoint(row[0]) for row in found):
+        return [row[0] | {"observation": row[1]} for row in found]
+    texts = all(isinstance(text, str) for row in found for text in row)
+    if len(found[0]) == 3 and texts and any(CALLED.fullmatch(row[1][:MAX_ACTION]) for row in found):
+        return [dict(zip(("thought", "action", "observation"), row, strict=True)) for row in found]
+    return found
 
 
 def path_in_tree(nodes: list[Any]) -> list[Any] | None:

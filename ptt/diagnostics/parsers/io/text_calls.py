@@ -51,10 +51,11 @@ END_TOKENS: Final = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "</s>",
     "<｜end▁of▁sentence｜>",
 )  # fmt: skip
+SHELL_BLOCKS: Final = ("```bash", "```sh", "```mswea_bash_command")
 ANSWERS: Final = re.compile(
     r"\s*(?:(?:EXECUTION|Execution) (?:RESULT|result)|\[\w{1,60}(?: for '[^\n]{0,300}')?\] Result:|<returncode>|<error>"
     r"|(?:Tool|Function|Code(?: execution)?) (?:call )?(?:result|output|response)s?\b"
-    r"|(?:Observation|OBSERVATION|Output|Results?)\s*:)"
+    r"|(?:Observation|OBSERVATION|Output|OUTPUT|Results?|(?:TOOL )?RESULTS?)\s*:)"
 )
 """How a message begins in which an environment answers, without a tag around it."""
 CLINE: Final = re.compile(r"\s*\[(\w{1,60})(?: for '[^\n]{0,300}')?\] Result:")
@@ -105,7 +106,9 @@ def read_text_calls(
     names = frozenset({*declared, *_declared([*messages, *dicts_in(asked)]), *_names_in(asked)})
     tagged = not blocks and (reads or any(turn.role == TOOL or turn.answers for turn in turns))
     for turn in turns if blocks else ():
-        turn.found = [replace(place, needs="") for place in turn.found if len(turn.found) == 1 or not place.needs]
+        shell = [place for place in turn.found if (turn.text or "").startswith(SHELL_BLOCKS, place.start)]
+        found = shell if len(shell) == 1 else turn.found
+        turn.found = [replace(place, needs="") for place in found if len(found) == 1 or not place.needs]
     _prove(turns, names, structured=structured, tagged=tagged, apart=reads)
     if len(turns) == len(messages) and not any(turn.found for turn in turns):
         return None

@@ -13,7 +13,7 @@ from ptt.diagnostics.parsers.io.record_values import first_values
 from ptt.diagnostics.parsers.io.trace_parts import ROLE, TEXT, role_of
 from ptt.diagnostics.parsers.io.values import dicts_in
 
-TRACE: Final = re.compile(r"trace|traject|convers|chat|messages|turns|session|dialog|transcript", re.I)
+TRACE: Final = re.compile(r"trace|traject|agent|convers|chat|messages|turns|session|dialog|transcript", re.I)
 """Words by which a file or a list may be meant for a trace."""
 LOOKED: Final = 20
 ENOUGH: Final = 0.5  # share of the entries that must have a part
@@ -78,6 +78,8 @@ def _lack(entries: list[Parts], *, meant: bool) -> str:
         }
         if all(len(name) <= MAX_SPEAKER for name in said):
             return f"has texts in `{text}`, but `{speaker}` names no speaker that ptt knows: {SPEAKERS}"
+    if speaker and meant and not text and not tool:
+        return f"has `{speaker}`, but no text under content, text, message or value, and no tool with its arguments"
     if text and not speaker and meant:
         return f"has texts in `{text}`, but nothing that says who speaks (role, from, speaker)"
     return ""

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.message_shapes import ROLES as COMMON_ROLES
-from ptt.diagnostics.parsers.io.message_shapes import common_messages, decoded
+from ptt.diagnostics.parsers.io.message_shapes import common_messages, decoded, messages_from
 from ptt.diagnostics.parsers.io.named_parts import (
     ARGUMENTS,
     CALLED,
@@ -33,29 +33,71 @@ from ptt.diagnostics.parsers.io.named_parts import (
 )
 from ptt.diagnostics.parsers.io.values import as_text, dicts_in
 
-ROLE: Final = ("role", "from", "speaker", "sender", "author", "messagerole", "actor", "who", "source", "agent", "node",
+ROLE: Final = ("role", "from", "speaker", "sender", "author", "messagerole", "rolename", "speakerrole", "senderrole",
+              "sendertype", "speakertype", "actor", "who", "source", "agent", "node",
                "type")  # fmt: skip
 TEXT: Final = ("content", "text", "value", "message", "body", "utterance", "msg", "response", "reply", "output",
-               "answer", "completion", "llmoutput", "modeloutput", "rawoutput", "generation")  # fmt: skip
+               "answer", "completion", "llmoutput", "modeloutput", "rawoutput", "generation", "answertext",
+               "finalanswer", "finalresponse", "rawllmoutput", "llmresponse", "rawresponse")  # fmt: skip
 OBSERVED: Final = ("observation", "observations", "toolresult", "tooloutput", "toolresponse", "envresponse",
                    "environmentresponse", "toolresults", "toolresponses", "toolcallresults", "functionresults",
-                   "result", "results", "feedback", "output")  # fmt: skip
+                   "result", "results", "feedback", "output", "nextstate", "nextobservation", "nextobs", "newstate",
+                   "obs", "state", "executionresult", "executionresults")  # fmt: skip
 """What came back in a step, beside what was done."""
 AGENT: Final = ("agent", "agentname", "agentrole")
+GIVEN: Final = ("task", "input", "instruction", "question", "query", "prompt", "description")
+PUT_OUT: Final = ("output", "response", "result", "answer", "raw", "message", "content")
+"""What a named agent was asked to do, and what came of it."""
 CALLS: Final = ("toolcalls", "toolcall", "functioncalls", "functioncall", "tooluses", "tooluse", "calls", "actions",
                 "action")  # fmt: skip
 THOUGHT: Final = ("reasoningcontent", "reasoning", "thought", "thoughts", "thinking", "rationale")
-ASKED: Final = ("userinput", "usermessage", "userquery", "user", "input", "query", "question", "prompt")
+ACTED: Final = ("action", "toolcalls", "toolcall", "actions", "functioncall", "functioncalls", "act")
+"""What the agent did in a step."""
+UNDONE: Final = ("next", "planned", "suggested", "recommended", "proposed", "expected", "previous", "last")
+"""How names of actions begin that are not those of the step."""
+SAID: Final = (
+    "response",
+    "llmoutput",
+    "modeloutput",
+    "modelresponse",
+    "llmresponse",
+    "rawresponse",
+    "rawllmoutput",
+    "text",
+    "content",
+)
+"""What the agent said in a step."""
+ASKED: Final = ("userinput", "usermessage", "userquery", "usercontent", "user", "input", "query", "question", "prompt")
 ANSWERED: Final = ("agentresponse", "assistantresponse", "agentanswer", "airesponse", "botresponse", "assistantmessage",
-                   "agentoutput", "assistant", "agentmessage")  # fmt: skip
+                   "agentoutput", "assistant", "agentmessage", "finalresponse")  # fmt: skip
 """A question and the agent's answer in one object."""
-KIND: Final = ("eventtype", "event", "type", "kind", "say", "ask", "category", "steptype", "messagetype", "name")
+KIND: Final = (
+    "eventtype",
+    "event",
+    "type",
+    "kind",
+    "say",
+    "ask",
+    "category",
+    "steptype",
+    "messagetype",
+    "spantype",
+    "stepkind",
+    "entrytype",
+    "eventkind",
+    "turntype",
+    "recordtype",
+    "name",
+)
 TIME: Final = ("timestamp", "time", "createdat", "ts", "starttime", "datetime", "date")
 INNER: Final = ("message", "data", "payload", "event", "item", "entry", "record", "msg", "details", "kwargs", "content",
                 "raw", "body", "toolcall", "call", "attributes")  # fmt: skip
 """Where an object that says nothing itself holds what does."""
+LOGGED: Final = frozenset({"level", "levelname", "loglevel", "logger"})
+"""Parts of a log line, whose message its program writes."""
 SPAN_TIMES: Final = frozenset({"starttime", "endtime", "startedat", "duration", "durationms", "starttimeunixnano"})
 """Parts of a span, which is not read here."""
+MODEL_OUTPUT: Final = ("output", "outputs", "response", "completion", "generation")
 REQUEST: Final = ("prompts", "prompt", "messages", "input", "inputs", "request")
 ROLES: Final = COMMON_ROLES | {
     "agent": "assistant", "llm": "assistant", "assistantmessage": "assistant", "aimessage": "assistant",
@@ -63,7 +105,7 @@ ROLES: Final = COMMON_ROLES | {
     "assistant", "assistant_agent": "assistant", "usermessage": "user", "humanmessage": "user", "customer": "user",
     "client": "user", "prompter": "user", "user_proxy": "user", "userproxy": "user", "user_simulator": "user",
     "toolmessage": "tool", "functionmessage": "tool", "environment": "tool", "env": "tool", "executor": "tool",
-    "tools": "tool", "systemmessage": "system",
+    "tools": "tool", "api": "tool", "systemmessage": "system",
 }  # fmt: skip
 ACTS: Final = frozenset({"tool", "tools", "function", "action", "command", "mcp", "skill", "toolkit"})
 MODELS: Final = frozenset({"assistant", "ai", "llm", "model", "agent", "chat", "generation", "bot", "completion"})
@@ -74,8 +116,13 @@ ENDS: Final = frozenset({"result", "results", "end", "ended", "response", "outpu
                          "failed", "success"})  # fmt: skip
 SAYS: Final = frozenset({"end", "ended", "response", "message", "output", "complete", "completed", "answer", "reply",
                          "text", "finish", "finished", "result", "generated", "final"})  # fmt: skip
+FINAL: Final = frozenset({"final", "answer", "response", "reply"})
+"""Words of a kind of event that is what the agent says to the user in the end."""
+RUNNERS: Final = frozenset({"terminal", "executor", "interpreter", "sandbox", "console", "environment"})
+"""Words in the names of speakers that run what agents write."""
 PARTIAL: Final = frozenset({"delta", "chunk", "partial", "stream", "token", "heartbeat", "usage"})
 WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+CUT_CALL: Final = re.compile(r"\s*\{'name': '([\w.:/-]{1,120})', 'arguments': ")
 MAX_ACTION: Final = 100_000  # characters of an action's text that may be a call
 MAX_DEPTH: Final = 4  # of objects that hold what an event says
 
@@ -106,11 +153,14 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
     """
     if not isinstance(found, dict) or depth > MAX_DEPTH:
         return []
+    if isinstance(found.get("kwargs"), dict) and isinstance(found.get("id"), list):  # LangChain's own dump
+        found = {"type": as_text(found["id"][-1:]).strip('[]"'), **found["kwargs"]}
     parts = parts_of(found)
     event = _event(parts)
     if PARTIAL & words_of(event) or ("spanid" in parts and not SPAN_TIMES.isdisjoint(parts)):
         return []
-    said = _results_listed(parts, event) or _exchange(parts, uses, event) or _spoken(parts, uses, event)
+    said = _results_listed(parts, event) or _exchange(parts, uses, event) or _used(parts, uses, event)
+    said = said or _spoken(parts, uses, event)
     if said is None:
         said = _step(parts, uses, event)
     if said is None:
@@ -151,42 +201,63 @@ def role_of(parts: Parts) -> tuple[str, str] | None:
 def _exchange(parts: Parts, uses: Uses, event: str) -> list[Act]:
     """Return what an object tells that holds a question and the agent's answer, side by side."""
     asked, answered = first(parts, ASKED), first(parts, ANSWERED)
-    if asked is None or answered is None or not isinstance(asked[1], str) or not isinstance(answered[1], str):
+    if answered and plain_key(answered[0]) == "finalresponse" and "usercontent" not in parts:
+        return []  # what came of a whole run
+    question, answer = _unheld(asked[1]) if asked else None, _unheld(answered[1]) if answered else None
+    if answered is None or not isinstance(question, str) or not isinstance(answer, str):
         return []
     uses.read += 1
     uses.take("text", answered[0])
     used = next(({"calls": part} for name, part in parts.items() if name in ("toolsused", "tooltrace")), parts)
-    calls = _calls(used, uses, event)
-    message: Message = {"role": "assistant", "content": "" if calls else answered[1]}
-    acts = [
-        Act(kind="say", message={"role": "user", "content": asked[1]}, event=event),
-        Act(kind="say", message=message | ({"tool_calls": calls} if calls else {}), event=event),
+    inner = (parts_of(value) for _, value in parts.values() if isinstance(value, dict))
+    calls = _calls(used, uses, event) or next((found for held in inner if (found := _calls(held, uses, event))), [])
+    message: Message = {"role": "assistant", "content": answer} | ({"tool_calls": calls} if calls else {})
+    return [
+        Act(kind="say", message={"role": "user", "content": question}, event=event),
+        Act(kind="say", message=message, event=event),
         *(Act(kind="result", message=call.pop("result"), event=event) for call in calls if "result" in call),
     ]
-    final: Message = {"role": "assistant", "content": answered[1]}
-    return [*acts, Act(kind="say", message=final, event=event)] if calls else acts
 
 
 def with_agents(entries: list[Any]) -> list[Any]:
     """Return entries in which speakers with names of their own are the assistant, where the others are known.
 
-    Whoever answers a user, and is not one that ptt knows, is an agent; where an assistant speaks too, names stay.
+    Whoever answers a user, and is not one that ptt knows, is an agent, or what runs its code; where an assistant speaks
+    more often than they, names stay.
     """
     parts = [parts_of(entry) for entry in entries if isinstance(entry, dict)]
     known = [role_of(entry) for entry in parts]
-    speakers = {role for found in known if found for role in (found[1],)}
+    speakers = [found[1] for found in known if found]
     keys = {found[0] for found in known if found}
-    if "user" not in speakers or "assistant" in speakers or len(keys) != 1 or None not in known:
+    if "user" not in speakers or known.count(None) <= speakers.count("assistant") or len(keys) != 1:
         return entries
     (key,) = keys
-    return [
-        entry | {key: "assistant"} if isinstance(entry, dict) and _is_agent(entry, key) else entry for entry in entries
-    ]
+    return [entry | _role_by_name(entry, key) if isinstance(entry, dict) else entry for entry in entries]
 
 
-def _is_agent(entry: Message, key: str) -> bool:
+def _role_by_name(entry: Message, key: str) -> Message:
     name = entry.get(key)
-    return isinstance(name, str) and bool(name) and role_of(parts_of({key: name})) is None
+    if not isinstance(name, str) or not name or role_of(parts_of({key: name})) is not None:
+        return {}
+    return {key: "tool" if words_of(name) & RUNNERS else "assistant"}
+
+
+def _used(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
+    """Return what an event of a tool tells that names the agent as its speaker."""
+    words = words_of(event)
+    speaker = role_of(parts)
+    if not words & ACTS or not words & (STARTS | ENDS) or speaker is None or speaker[1] == "tool":
+        return None
+    if event == parts[plain_key(speaker[0])][1]:
+        return None
+    raw = next((parts_of(parts[name][1]) for name in ("raw", "data", "payload") if name in parts
+                and isinstance(parts[name][1], dict)), {})  # fmt: skip
+    held = {name: part for name, part in (raw | parts).items() if part[1] not in (event, speaker[1])}
+    if not words & ENDS and first(held, ARGUMENTS) is None and "content" in held:
+        held["arguments"] = ("arguments", decoded(held.pop("content")[1]))
+    elif not words & ENDS:
+        held = {name: part for name, part in held.items() if name != "content"}
+    return _of_tool(held, uses, event, words)
 
 
 def _spoken(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
@@ -199,6 +270,8 @@ def _spoken(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     if isinstance(text, tuple) and isinstance(text[1], dict) and role_of(parts_of(text[1])) is not None:
         return None  # what is inside tells it
     calls = (_calls(parts, uses, event) or named_call(parts, uses)) if role == "assistant" else []
+    if role == "assistant" and not calls and _is_text(parts, "action") and "observation" in parts:
+        return None  # a step
     thought = first(parts, THOUGHT) if role == "assistant" else None
     answers = role == "tool" and first(parts, IDENTITY[:-1]) is not None  # with nothing, but it did
     if text is None and not calls and thought is None and "content" not in parts and not answers:
@@ -217,7 +290,7 @@ def _acts(
 ) -> Iterator[Act]:
     if role == "tool":
         told = decoded(message.get("content"))
-        call = call_in(told, uses) if isinstance(told, dict) and "arguments" in told else None
+        call = call_in(told, uses) if isinstance(told, dict) and "arguments" in told else _cut_call(told)
         if call is not None and "result" in call:  # it tells the whole call
             yield from (Act(kind="call", message=call, event=event), *_result_of(call, event))
             return
@@ -234,6 +307,16 @@ def _acts(
         yield from _observed(parts, uses, event)
 
 
+def _cut_call(told: Any) -> Message | None:
+    """Return the call that a tool's message tells in Python's spelling, and cuts off."""
+    written = CUT_CALL.match(told) if isinstance(told, str) else None
+    if written is None:
+        return None
+    function = {"name": written[1], "arguments": ""}
+    result = {"role": "tool", "name": written[1], "content": told[written.end() :]}
+    return {"id": None, "type": "function", "function": function, "result": result}
+
+
 def _text(parts: Parts, speaker: str) -> tuple[str, Any] | None:
     """Return what was said: the first part for it that is not the speaker's own."""
     found = [parts[name] for name in TEXT if name in parts and parts[name][0] != speaker]
@@ -244,8 +327,10 @@ def _text(parts: Parts, speaker: str) -> tuple[str, Any] | None:
 def _unheld(found: Any) -> Any:
     """Return the text in an object that only holds it; other values unchanged."""
     held = next((found[key] for key in ("parts", "text") if found.get(key)), None) if isinstance(found, dict) else None
-    if isinstance(held, list) and all(isinstance(part, str) for part in held):
-        return "\n".join(held)
+    if isinstance(held, list):
+        held = [part.get("text") if isinstance(part, dict) and "text" in part else part for part in held]
+        if all(isinstance(part, str) for part in held):
+            return "\n".join(held)
     return held if isinstance(held, str) else found
 
 
@@ -280,16 +365,23 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
             return [Act(kind="say", message={"role": "user", "content": asked[1]}, event=event), *step]
         return step
     observed = next((name for name in OBSERVED[:7] if name in parts), None)
-    acted = next((name for name in ("action", "toolcalls", "toolcall", "actions", "functioncall") if name in parts), "")
-    acted = acted or next((name for name in parts if name.startswith("action") or name.endswith("action")), "")
+    acted = next((name for name in ACTED if name in parts and parts[name][1] not in ([], {}, "")), "")
+    acted = acted or next((name for name in parts if name.startswith("action") or
+                           (name.endswith("action") and not name.startswith(UNDONE))), "")  # fmt: skip
     thought = first(parts, THOUGHT) or next((told for name, told in parts.items() if name.endswith(THOUGHT[2:])), None)
     alone = bool(acted) and isinstance(parts[acted][1], str) and CALLED.fullmatch(parts[acted][1][:MAX_ACTION])
-    if not acted or (observed is None and thought is None and not alone and not _is_text(parts, "response")):
+    said = next((parts[name] for name in SAID if LOGGED.isdisjoint(parts) and _is_text(parts, name)), thought)
+    rated = "reward" in parts or "rew" in parts  # by an environment
+    unused = first(parts, GIVEN) is None and any(name in parts and parts[name][1] == [] for name in CALLS)
+    if not acted and (observed is not None or unused) and said is not None and said is not thought:
+        uses.read += 1
+        uses.take("text", said[0])
+        message = {"role": "assistant", "content": as_text(said[1])}
+        return [Act(kind="say", message=message, event=event), *_observed(parts, uses, event)]
+    if not acted or (observed is None and said is None and not alone and not rated):
         return None
     key, value = parts[acted]
     value = decoded(value)
-    said = next((parts[name] for name in ("response", "llmoutput", "modeloutput", "llmresponse", "rawresponse",
-                                          "text", "content") if _is_text(parts, name)), thought)  # fmt: skip
     if isinstance(value, str):
         if not re.search(r"[A-Za-z]", value):
             return None
@@ -304,7 +396,7 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     uses.read += 1
     if said is not None:
         uses.take("text", said[0])
-    message: Message = {"role": "assistant", "content": "" if said is None else as_text(said[1])}
+    message = {"role": "assistant", "content": "" if said is None else as_text(said[1])}
     results = [call.pop("result") for call in calls if "result" in call]
     acts = [Act(kind="say", message=message | ({"tool_calls": calls} if calls else {}), event=event)]
     acts += [Act(kind="result", message=result, event=event) for result in results]
@@ -329,6 +421,8 @@ def _observed(parts: Parts, uses: Uses, event: str) -> Iterator[Act]:
             content = entry if text is None else text[1]
             yield Act(kind="result", message=result_told({"content": content}, inner or _state(parts)), event=event)
         return
+    if (failed := first(parts, ("error", "errormessage", "toolerror"))) is not None and failed[1]:
+        yield Act(kind="result", message=result_told({"content": failed[1]}, _state(parts)), event=event)
 
 
 def _state(parts: Parts) -> Parts:
@@ -349,9 +443,13 @@ def _of_event(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
         return _of_tool(parts, uses, event, words)
     text = first(parts, TEXT)
     if words & {"thought", "thinking", "reasoning"}:
-        return _plain("thought", text, uses, event)
+        return _plain("thought", first(parts, (*THOUGHT, "reasoningtext")) or text, uses, event)
+    if words <= FINAL:
+        return _plain("assistant", text, uses, event)
     if words & {"user", "human"} and not words & STARTS - {"input", "request"}:
         return _plain("user", text, uses, event)
+    if words & MODELS and (came := first(parts, MODEL_OUTPUT)) is not None and not isinstance(came[1], str):
+        return _of_model(parts, came, uses, event)
     if words & MODELS and (words & SAYS or len(words) == 1) and not words & {"start", "started", "request", "prompt"}:
         calls = _calls(parts, uses, event)
         if (text is None or isinstance(text[1], dict)) and not calls:
@@ -366,13 +464,23 @@ def _of_event(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     return None
 
 
+def _of_model(parts: Parts, came: tuple[str, Any], uses: Uses, event: str) -> list[Act] | None:
+    """Return what a model's event tells that holds its answer, and the request where it holds that too."""
+    spoken, given = messages_from(came[1], "assistant"), first(parts, REQUEST)
+    if not spoken:
+        return None
+    uses.inferred += 1
+    uses.take("text", came[0])
+    request = [] if given is None else [Act(kind="request", message={"content": given[1]}, event=event)]
+    return request + [Act(kind="say", message=one, event=event) for one in spoken]
+
+
 def _by_agent(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     """Return what a named agent was asked to do and put out."""
-    agent, text = first(parts, AGENT), first(parts, ("output", "response", "result", "answer", "message", "content"))
-    if agent is None or text is None or not isinstance(agent[1], str) or not isinstance(text[1], str):
+    agent, text, asked = first(parts, AGENT), first(parts, PUT_OUT), first(parts, GIVEN)
+    if agent is None or text is None or asked is None or not LOGGED.isdisjoint(parts):
         return None
-    asked = first(parts, ("task", "input", "instruction", "question", "query"))
-    if asked is None or not isinstance(asked[1], str):
+    if not all(isinstance(part[1], str) for part in (agent, text, asked)):
         return None
     uses.inferred += 1
     uses.take("role", agent[0])

@@ -27,7 +27,14 @@ SPEAKERS: Final = {
     "tool input": "input",
 }  # fmt: skip
 """What introduces a part of a transcript, and what the part is."""
-HEADINGS: Final = SPEAKERS | {"prompt": "user", "response": "assistant", "task": "user", "tool name": "action"}
+HEADINGS: Final = SPEAKERS | {
+    "prompt": "user",
+    "response": "assistant",
+    "target": "assistant",
+    "auditor": "user",
+    "task": "user",
+    "tool name": "action",
+}
 """More of them, where they stand in a heading."""
 AGENT: Final = frozenset({"assistant", "thought", "action", "call", "input", "answer"})
 INLINE: Final = re.compile(
@@ -35,6 +42,8 @@ INLINE: Final = re.compile(
     r"(?:[ _#](?P<number>\d{1,4}))?(?:\*\*|__)?"
     r"[ \t]?:(?:\*\*|__)?(?:[ \t]|$)"
 )
+NUMBERED: Final = re.compile(r"\[\d{1,4}\] (?P<who>[A-Za-z]+(?: [A-Za-z]+)?)(?: (?:→|->) [\w ]+)?(?: \([^()]*\))?:")
+"""A heading with its number, whom it is said to, and a remark."""
 LETTERS: Final = re.compile(r"[A-Za-z]+(?:[ _][A-Za-z]+)?")
 BEGINS: Final = re.compile(
     r"[^\w\n]{0,8}(?P<word>question|task|episode|problem|sample|instance|trajectory|conversation|example|query|game"
@@ -43,7 +52,8 @@ BEGINS: Final = re.compile(
 )
 PAIR: Final = re.compile(r"\b([A-Za-z_]{2,30})[ \t]?[=:][ \t]?([\w.+-]{1,60})")
 CALLED: Final = re.compile(
-    r"^[ \t]*\W{0,4}(?:tool[ _]call|calling (?:the )?tool|calling|function[ _]call|using tool|tool[ _]use|invoking)"
+    r"^[ \t]*\W{0,4}(?:tool[ _]call|calling (?:the )?tool|calling|function[ _]call|using tool|tool[ _]use|invoking"
+    r"|tool(?=: [\w.-]{1,80}[({]))"
     r"[ \t]*[:=]?[ \t]*[`'\"]?(?P<name>[A-Za-z_][\w.-]{0,80})[`'\"]?[ \t]*"
     r"(?:with(?: (?:args|arguments|input))?:?[ \t]*)?"
     r"(?P<args>\([^\n]{0,20000}\)|\{[^\n]{0,20000}\})?[ \t]*\]?[ \t]*$",
@@ -143,6 +153,9 @@ def _mark(line: str, at: int) -> Mark | None:
     bare = line.strip()
     if not bare:
         return None
+    numbered = NUMBERED.fullmatch(bare[:HEADING_CHARS])
+    if numbered is not None and (part := HEADINGS.get(numbered["who"].lower())) is not None:
+        return Mark(start=at, text=at + len(line), part=part, style="numbered")
     inline = INLINE.match(line)
     if inline is not None and inline["heading"]:
         part = HEADINGS.get(inline["word"].lower().replace("_", " "))
