@@ -1,0 +1,108 @@
+"""Say what the logs show where a finding sets in: that the run was started again, and lines of its console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.excursions import RESTART, happened_at
+from ptt.diagnostics.evidence.sample_counters import LINES
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Finding, JsonScalar, Link, Severity, Steps
+from ptt.diagnostics.parsers.io.console_incidents import words_alike
+from ptt.diagnostics.wording import counted
+
+NEAR: Final = 20  # steps: what is dated worse than this goes with nothing
+WINDOW: Final = 20  # logged steps from the onset on in which lines are counted
+TIMES: Final = 5.0  # as many a step as before: lines that came all along say nothing of the onset
+MAX_QUOTE: Final = 140  # characters of a line
+QUOTES: Final = frozenset({"samples-lost", "run-stalled", "run-cut-short", "out-of-memory", "slow-steps"})
+"""Findings that quote the console themselves."""
+OF_RECORDS: Final = (Link.DATA_VALIDITY,)  # what is written wrongly; nothing of the run sets it off
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Line:
+    """Lines of the console of one wording, around an onset."""
+
+    name: str
+    first_step: int
+    count: float
+    before: float  # a step
+
+
+def with_context(findings: Sequence[Finding], evidence: Evidence) -> tuple[Finding, ...]:
+    """Add to each root of medium severity or above what happened in the run just where it sets in."""
+    if not any(map(_is_asked, findings)):
+        return tuple(findings)
+    happened = happened_at(
+        evidence.metrics, evidence.other, evidence.run, evidence.evaluation, evidence.events, evidence.segments
+    )
+    restarts = [int(step) for step in happened.get(RESTART, ())]
+    lines = [one for one in (*evidence.metrics.values(), *evidence.other.values()) if one.raw_name.startswith(LINES)]
+    return tuple(_told(one, evidence, restarts, lines) if _is_asked(one) else one for one in findings)
+
+
+def _is_asked(finding: Finding) -> bool:
+    if finding.onset_step is None or finding.consequence_of is not None or finding.link in OF_RECORDS:
+        return False
+    if not finding.severity.at_least(Severity.MEDIUM):
+        return False
+    first, last = _window(finding)
+    return last - first <= NEAR
+
+
+def _window(finding: Finding) -> Steps:
+    onset = finding.onset_step or 0
+    low, high = finding.onset_interval or (onset, onset)
+    return min(low, onset), max(high, onset)
+
+
+def _told(finding: Finding, evidence: Evidence, restarts: Sequence[int], lines: Sequence[Series]) -> Finding:
+    first, last = _window(finding)
+    claim, facts = finding.claim, dict[str, JsonScalar]()
+    restart = next((step for step in restarts if first - 1 <= step <= last), None)
+    if restart is not None:
+        facts["restart_step"] = restart
+        if "restart" not in claim:
+            claim += f"; the run was started again at step {restart}"
+    if finding.id not in QUOTES and (line := _line(lines, first, last)) is not None:
+        quote = _quote(line, evidence)
+        facts |= {"console_line": quote, "console_lines": line.count}
+        rarely = "hardly" if line.before else "never"
+        claim += f'; the console says {_times(line.count)} there, and {rarely} before: "{quote}"'
+    return replace(finding, claim=claim, evidence={**facts, **finding.evidence}) if facts else finding
+
+
+def _times(count: float) -> str:
+    return "once" if count == 1 else counted(round(count), "time(s)")
+
+
+def _line(lines: Sequence[Series], first: int, last: int) -> _Line | None:
+    """Return the wording that begins with an onset: first what never came before, then what came first."""
+    found = list(_begun(lines, first, last))
+    return min(found, key=lambda one: (one.before > 0, one.first_step, -one.count, one.name), default=None)
+
+
+def _begun(lines: Sequence[Series], first: int, last: int) -> Iterator[_Line]:
+    for series in lines:
+        steps, values = series.finite()
+        steps, values = steps[values > 0], values[values > 0]
+        since = (steps >= first - 1) & (steps <= last + WINDOW)
+        if not since.any() or steps[since][0] > last + 1:
+            continue
+        before = steps < first - 1
+        rate = float(values[before].sum()) / max(1, first - int(steps[0])) if before.any() else 0.0
+        count = float(values[since].sum())
+        if count / (last + WINDOW - first + 2) >= TIMES * rate:
+            yield _Line(name=series.raw_name, first_step=int(steps[since][0]), count=count, before=rate)
+
+
+def _quote(line: _Line, evidence: Evidence) -> str:
+    """Return the first such line as the console has it, else the words that are counted."""
+    words = line.name.rpartition("/")[2]
+    at = (event for event in evidence.events if event.step is not None and abs(event.step - line.first_step) <= 1)
+    text = next((event.text for event in at if words_alike(event.text, words)), words)
+    return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}…"
