@@ -28,7 +28,13 @@ from ptt.diagnostics.parsers.io.lines import GZIP_MAGIC, ZSTD_MAGIC, blocks, is_
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, framework_facts
 from ptt.diagnostics.parsers.io.printed_dicts import PrintedConfig
 from ptt.diagnostics.parsers.io.printed_rows import MAX_HELD_ROWS, EpochSteps, Placement, ProgressBars
-from ptt.diagnostics.parsers.io.setup_files import banner_packages, kept, listed_arguments, printed_settings
+from ptt.diagnostics.parsers.io.setup_files import (
+    banner_packages,
+    kept,
+    listed_arguments,
+    namespace_arguments,
+    printed_settings,
+)
 from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, Facts
 from ptt.diagnostics.parsers.io.tracebacks import EndingLog, Endings, may_tell_ending, without_bar, without_prefix
 from ptt.diagnostics.wording import counted
@@ -264,7 +270,7 @@ def read(file: RunFile) -> Iterator[Piece]:
 def _setup(beginning: list[bytes]) -> Iterator[Context]:
     """Yield the versions and settings that programs print when they start."""
     text = ESCAPES.sub("", b"".join(beginning).decode("utf-8", "replace"))
-    packages, settings = banner_packages(text), printed_settings(text)
+    packages, settings = banner_packages(text), printed_settings(text) or namespace_arguments(text)
     listed = {} if settings else listed_arguments(text)
     if packages or settings or listed:
         yield Context(facts={}, settings=kept(settings or listed), in_part=bool(listed), packages=packages)

@@ -10,7 +10,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.excursions import RESTART, happened_at
 from ptt.diagnostics.evidence.sample_counters import LINES
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Finding, JsonScalar, Link, Severity, Steps
+from ptt.diagnostics.model import Finding, JsonScalar, Severity, Steps
 from ptt.diagnostics.parsers.io.console_incidents import words_alike
 from ptt.diagnostics.wording import counted
 
@@ -20,7 +20,6 @@ TIMES: Final = 5.0  # as many a step as before: lines that came all along say no
 MAX_QUOTE: Final = 140  # characters of a line
 QUOTES: Final = frozenset({"samples-lost", "run-stalled", "run-cut-short", "out-of-memory", "slow-steps"})
 """Findings that quote the console themselves."""
-OF_RECORDS: Final = (Link.DATA_VALIDITY,)  # what is written wrongly; nothing of the run sets it off
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +45,7 @@ def with_context(findings: Sequence[Finding], evidence: Evidence) -> tuple[Findi
 
 
 def _is_asked(finding: Finding) -> bool:
-    if finding.onset_step is None or finding.consequence_of is not None or finding.link in OF_RECORDS:
+    if finding.onset_step is None or finding.consequence_of is not None:
         return False
     if not finding.severity.at_least(Severity.MEDIUM):
         return False

@@ -28,19 +28,22 @@ TIMEOUT: Final = (
 )
 """Something timed out; a timeout with its number of seconds is a setting, unless it was exceeded or waited for."""
 KINDS: Final = {
+    "unscored": r"\b(?:returned|returning|is|was|are|were|got) None\b|\b(?:auto-)?set(?:ting)? (?:\w+ ){0,3}to (?:0|zero)\b|"
+    r"\bscor(?:e|ed|ing) (?:\w+ ){0,2}as (?:0|zero)\b",
     "evicted": r"\bevict\w{0,4}\b|\b(?:too |as )?stale\b",
     "dropped": r"\b(?:dropp(?:ed|ing)|discard(?:ed|ing)|throw(?:n|ing) away|skipp(?:ed|ing))\b",
     "timed_out": TIMEOUT,
     "retried": r"\bretr(?:y|ying|ied|ies)\b|\bre-?(?:dispatch|schedul|queu|submit)\w{0,4}\b",
     WAITING: r"\bno progress\b|\b(?:still )?waiting (?:for|on)\b|\bstuck\b",
-    "failed": r"\bfail(?:ed|ures?|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b",
+    "failed": r"\bfail(?:ed|ures?|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b"
+    r"|\bHTTP\S{0,8} ?[45]\d\d\b|\b(?:error|status)\w{0,5}(?: code)?\W{1,3}[45]\d\d\b",
 }
 """How a line says what became of a sample, the plainest first: what was dropped after a timeout was dropped."""
 TROUBLE: Final = "trouble"
 OF_TROUBLE: Final = re.compile(
     rf"{KINDS['failed']}|{TIMEOUT}|{KINDS['retried']}|\brefused\b|\bunreachable\b|\bunavailable\b|\bunhealthy\b|"
     r"\bout of memory\b|\bOOM\b|\bno (?:space|resources)\b|\b(?:died|dead|killed|exited|lost|restart\w{0,4})\b|"
-    r"\bfall(?:s|ing)?[ -]?back\b|\bHTTP\S{0,8} ?(?:429|5\d\d)\b|\bstatus\w{0,5}\W{1,3}(?:429|5\d\d)\b|\brate.?limit",
+    r"\bfall(?:s|ing)?[ -]?back\b|\brate.?limit",
     re.IGNORECASE,
 )
 """A line of trouble that speaks of no sample: of a server, a network, a worker."""
@@ -50,7 +53,7 @@ PATTERNS: Final = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in
 MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp", b"ime", b"imi", b"etr", b"tale",
                 b"vict", b"bort", b"rash", b"redisp", b"resch", b"re-", b"progress", b"aiting", b"tuck", b"requeu",
                 b"resub", b"efused", b"nreach", b"memory", b"OOM", b"died", b"dead", b"kill", b"lost", b"exited", b"HTTP",
-                b"tatus", b"limit", b"allback", b"alling back")  # fmt: skip
+                b"tatus", b"limit", b"allback", b"alling back", b" None", b"set to", b" as 0", b" as zero")  # fmt: skip
 OF_SAMPLES: Final = re.compile(rf"(?<![A-Za-z]){UNIT}(?![a-z])|{UNIT}(?=[A-Z])", re.IGNORECASE)
 QUEUES: Final = re.compile(r"\A(?=.*\bno progress\b)(?=.*\b(?:queue|collected|workers?)\b)", re.IGNORECASE)
 HEADED: Final = re.compile(
@@ -58,7 +61,7 @@ HEADED: Final = re.compile(
 )
 """A line that begins with the step it speaks of."""
 NONE: Final = re.compile(
-    r"\b(?:no|without|0|zero) (?:\w+ )?(?:fail|error|timeout|dropp|retr)|\b(?:fail|error|drop)\w{0,5}\s?[:=]\s?0\b",
+    r"\bNamespace\(|\b(?:no|without|0|zero) (?:\w+ )?(?:fail|error|timeout|dropp|retr)|\b(?:fail|error|drop)\w{0,5}\s?[:=]\s?0\b",
     re.IGNORECASE,
 )
 NO_SAMPLES: Final = (

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.sample_counters import LOST, SampleCounters, cohorts
+from ptt.diagnostics.evidence.sample_counters import EPISODES, LOST, MISSING, UNFINISHED, SampleCounters, cohorts
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import JsonScalar, Link, Severity, Steps
 from ptt.diagnostics.rules.interface import REWARDED_LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
@@ -38,6 +38,7 @@ KEPT_SHARE = 0.5  # of the fall over all samples: if those that finished lost le
 MIN_FALL = 0.1  # of the reward before: less is nothing to explain
 COUNT_FACTOR = 4.0  # times the usual count, where nothing tells of how many: no batch size explains that
 MIN_COUNT = 4.0  # samples a step over the usual count
+SHORTER = 0.8  # of the first length: what takes long is what is lost
 MAX_TOLD = 2  # errors that a claim names
 BESIDE_STEPS = 20  # before a stretch, or after it: what the reward is compared with
 CAUSES = (
@@ -178,8 +179,8 @@ def _finding(
     beside = "" if math.isnan(usual) else f", {pct(usual)} otherwise"
     return Finding(
         severity=_severity(stretch, reward, limits=limits),
-        claim=f"{pct(stretch.mean)} of samples are lost to failures {when}{beside}{_errors(counters)}"
-        + _reward_clause(reward),
+        claim=f"{pct(stretch.mean)} of samples {_lost_words(lost)} {when}{beside}{_errors(counters) or _counter(lost)}"
+        + (_reward_clause(reward) or _shorter(evidence, counters, stretch)),
         observed=stretch.mean,
         limit=limits["chronic"] if math.isnan(usual) else usual + limits["rise"],
         unit="share",
@@ -194,6 +195,28 @@ def _finding(
         confirm=(f"read the errors of ten samples of steps {first} to {last}: the environment's, or the policy's?",),
         next=(*NEXT, ROLL_BACK) if trained else NEXT,
     )
+
+
+def _lost_words(lost: Series) -> str:
+    """Say what became of lost samples, as far as the counter tells."""
+    words = {MISSING: "are missing from batches that were full before", UNFINISHED: "end without a reward"}
+    return words.get(lost.name, "are lost to failures")
+
+
+def _counter(lost: Series) -> str:
+    return "" if lost.raw_name == EPISODES else f" ({lost.raw_name})"
+
+
+def _shorter(evidence: Evidence, counters: SampleCounters, stretch: Stretch) -> str:
+    """Say that what is left grew shorter, where samples are lost all along and others are made in their place."""
+    length = evidence.metrics.get("len/response_mean")
+    if length is None or stretch.first or not stretch.lasting or len(length.finite()[0]) < MIN_LOGGED:
+        return ""
+    values = length.finite()[1]
+    first, last = float(values[: length.width].mean()), float(values[-length.width :].mean())
+    if last > SHORTER * first:
+        return ""
+    return f"; what is trained on is what gets through: its length went from {sig(first)} to {sig(last)} tokens"
 
 
 def _severity(stretch: Stretch, reward: RewardBeside | None, *, limits: Limits) -> Severity:
