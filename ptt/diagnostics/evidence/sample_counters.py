@@ -99,7 +99,8 @@ class SampleCounters:
 EPISODES: Final = "recorded episodes that failed"
 MISSING: Final = "samples/missing"  # of the full batches that the run began with
 UNFINISHED: Final = "samples/unfinished"  # of those attempted
-FULL_STEPS: Final = 8  # from the start, all with the same number of samples: that is a full batch
+FULL_STEPS: Final = 10  # from the start, with one number of samples that is never passed: that is a full batch
+MOSTLY_FULL: Final = 0.8  # of them
 
 
 def gather_counters(
@@ -268,7 +269,8 @@ def _shares(counts: Mapping[str, Series], settings: Mapping[str, JsonScalar]) ->
         whole = _summed(parts, "samples/lost") if len(parts) > 1 else parts[0]
         if whole is not None:
             shares["lost"] = replace(whole, values=np.minimum(whole.values, 1.0))
-    elif (missing := _unfinished(counts) or _missing(counts)) is not None:
+    told = "lost" not in shares or shares["lost"].raw_name.startswith(LINES)  # lines tell of tries, not of samples
+    if told and (missing := _unfinished(counts) or _missing(counts)) is not None:
         shares["lost"] = missing
     return shares
 
@@ -293,8 +295,8 @@ def _missing(counts: Mapping[str, Series]) -> Series | None:
         steps, values = (np.zeros(0), np.zeros(0)) if series is None else series.finite()
         if series is None or len(values) < FULL_STEPS or counts_groups(series.raw_name):
             continue
-        full = float(np.median(values[:FULL_STEPS]))
-        if full > 0 and (values[:FULL_STEPS] == full).all() and values.max() == full:
+        full = float(values.max())
+        if full > 0 and (values[:FULL_STEPS] == full).mean() >= MOSTLY_FULL:
             return finite_series(MISSING, steps, 1.0 - values / full, raw_name=series.raw_name)
     return None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.excursions import RESTART, happened_at
+from ptt.diagnostics.evidence.excursions import EVALUATION, RESTART, happened_at
 from ptt.diagnostics.evidence.sample_counters import LINES
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Finding, JsonScalar, Severity, Steps
@@ -20,6 +20,14 @@ TIMES: Final = 5.0  # as many a step as before: lines that came all along say no
 MAX_QUOTE: Final = 140  # characters of a line
 QUOTES: Final = frozenset({"samples-lost", "run-stalled", "run-cut-short", "out-of-memory", "slow-steps"})
 """Findings that quote the console themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Happened:
+    """Steps of what may set a fault off: the last before each new start, and that of the first evaluation."""
+
+    restarts: Sequence[int]
+    evaluation: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +49,9 @@ def with_context(findings: Sequence[Finding], evidence: Evidence) -> tuple[Findi
     )
     restarts = [int(step) for step in happened.get(RESTART, ())]
     lines = [one for one in (*evidence.metrics.values(), *evidence.other.values()) if one.raw_name.startswith(LINES)]
-    return tuple(_told(one, evidence, restarts, lines) if _is_asked(one) else one for one in findings)
+    first_evaluation = next(iter(happened.get(EVALUATION, ())), None)
+    events = _Happened(restarts=restarts, evaluation=None if first_evaluation is None else int(first_evaluation))
+    return tuple(_told(one, evidence, events, lines) if _is_asked(one) else one for one in findings)
 
 
 def _is_asked(finding: Finding) -> bool:
@@ -59,14 +69,18 @@ def _window(finding: Finding) -> Steps:
     return min(low, onset), max(high, onset)
 
 
-def _told(finding: Finding, evidence: Evidence, restarts: Sequence[int], lines: Sequence[Series]) -> Finding:
+def _told(finding: Finding, evidence: Evidence, events: _Happened, lines: Sequence[Series]) -> Finding:
     first, last = _window(finding)
     claim, facts = finding.claim, dict[str, JsonScalar]()
-    restart = next((step for step in restarts if first - 1 <= step <= last), None)
+    restart = next((step for step in events.restarts if first - 1 <= step <= last), None)
+    evaluated = events.evaluation
     if restart is not None:
         facts["restart_step"] = restart
         if "restart" not in claim:
             claim += f"; the run was started again at step {restart}"
+    elif evaluated is not None and evaluated in (last, last - 1) and evaluated > (evidence.run.first_step or 0) + 1:
+        facts["first_evaluation_step"] = evaluated
+        claim += "" if "evaluation" in claim else f"; the first evaluation was at step {evaluated}"
     if finding.id not in QUOTES and (line := _line(lines, first, last)) is not None:
         quote = _quote(line, evidence)
         facts |= {"console_line": quote, "console_lines": line.count}

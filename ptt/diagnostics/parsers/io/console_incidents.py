@@ -55,7 +55,9 @@ MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp
                 b"resub", b"efused", b"nreach", b"memory", b"OOM", b"died", b"dead", b"kill", b"lost", b"exited", b"HTTP",
                 b"tatus", b"limit", b"allback", b"alling back", b" None", b"set to", b" as 0", b" as zero")  # fmt: skip
 OF_SAMPLES: Final = re.compile(rf"(?<![A-Za-z]){UNIT}(?![a-z])|{UNIT}(?=[A-Z])", re.IGNORECASE)
-QUEUES: Final = re.compile(r"\A(?=.*\bno progress\b)(?=.*\b(?:queue|collected|workers?)\b)", re.IGNORECASE)
+QUEUES: Final = re.compile(
+    r"\A(?=.*\bno progress\b)(?=.*\b(?:queue|collected|workers?)\b)|\baborted\W{1,3}exception\b", re.IGNORECASE
+)
 HEADED: Final = re.compile(
     r"(?:\S{1,80} )?(?:\[\w{1,40}\] ){0,3}(?:training |train |global )?step ?#?(\d{1,9})[:,]", re.IGNORECASE
 )
@@ -78,6 +80,7 @@ ALIKE: Final = bytes.maketrans(
 )  # a line and the next differ by digits; a 0 says that none was
 MAX_CACHED_LINES: Final = 10_000  # distinct lines, digits aside, whose reading is cached
 WORD: Final = re.compile(r"[A-Za-z][A-Za-z]+")
+NAMED: Final = re.compile(r"(?<!\S)[\w.]*\w[_-]\S*\d[\w-]*")  # one sample's or one machine's own name
 MAX_WORDS: Final = 7  # of a line that name what happened
 ALIKE_WORDS: Final = 0.8  # of the words: names of hosts and folders may be masked
 MAX_SHAPES: Final = 12  # of a kind: a line that holds names of samples would otherwise make a series of each
@@ -139,7 +142,7 @@ def words_alike(text: str, shape: str) -> bool:
 
 
 def _shape(text: str) -> str:
-    return " ".join(WORD.findall(safe_line(text))[:MAX_WORDS])
+    return " ".join(WORD.findall(NAMED.sub(" ", safe_line(text)))[:MAX_WORDS])
 
 
 def _spoken(line: bytes) -> str:

@@ -38,6 +38,7 @@ KEPT_SHARE = 0.5  # of the fall over all samples: if those that finished lost le
 MIN_FALL = 0.1  # of the reward before: less is nothing to explain
 COUNT_FACTOR = 4.0  # times the usual count, where nothing tells of how many: no batch size explains that
 MIN_COUNT = 4.0  # samples a step over the usual count
+MISSING_OF_ALL = 0.05  # of all batches of the run: it comes again and again
 SHORTER = 0.8  # of the first length: what takes long is what is lost
 MAX_TOLD = 2  # errors that a claim names
 BESIDE_STEPS = 20  # before a stretch, or after it: what the reward is compared with
@@ -178,7 +179,7 @@ def _finding(
     when += "" if stretch.lasting else f" to step {last}"
     beside = "" if math.isnan(usual) else f", {pct(usual)} otherwise"
     return Finding(
-        severity=_severity(stretch, reward, limits=limits),
+        severity=_severity(stretch, reward, _share_of_all(lost, usual), limits=limits),
         claim=f"{pct(stretch.mean)} of samples {_lost_words(lost)} {when}{beside}{_errors(counters) or _counter(lost)}"
         + (_reward_clause(reward) or _shorter(evidence, counters, stretch)),
         observed=stretch.mean,
@@ -219,7 +220,12 @@ def _shorter(evidence: Evidence, counters: SampleCounters, stretch: Stretch) -> 
     return f"; what is trained on is what gets through: its length went from {sig(first)} to {sig(last)} tokens"
 
 
-def _severity(stretch: Stretch, reward: RewardBeside | None, *, limits: Limits) -> Severity:
+def _share_of_all(lost: Series, usual: float) -> float:
+    """Return what is missing of all batches since the beginning, over the usual, where none is sampled in its place."""
+    return 0.0 if lost.name != MISSING else float(lost.finite()[1].mean()) - (0.0 if math.isnan(usual) else usual)
+
+
+def _severity(stretch: Stretch, reward: RewardBeside | None, missing: float, *, limits: Limits) -> Severity:
     """Return how much it matters: most where failed samples teach, least where they are sampled anew and it is over.
 
     Where a logged reward fell by them alone, they are what there is to know of that fall.
@@ -228,7 +234,7 @@ def _severity(stretch: Stretch, reward: RewardBeside | None, *, limits: Limits) 
     if reward is not None and reward.trained:
         return Severity.HIGH if much else Severity.MEDIUM
     explains = reward is not None and reward.explained and reward.logged
-    return Severity.MEDIUM if much and (stretch.lasting or explains) else Severity.LOW
+    return Severity.MEDIUM if much and (stretch.lasting or explains or missing >= MISSING_OF_ALL) else Severity.LOW
 
 
 def _errors(counters: SampleCounters) -> str:
