@@ -18,7 +18,7 @@ NEAR: Final = 20  # steps: what is dated worse than this goes with nothing
 WINDOW: Final = 20  # logged steps from the onset on in which lines are counted
 TIMES: Final = 5.0  # as many a step as before: lines that came all along say nothing of the onset
 MAX_QUOTE: Final = 140  # characters of a line
-QUOTES: Final = frozenset({"samples-lost", "run-stalled", "run-cut-short", "out-of-memory", "slow-steps"})
+QUOTES: Final = frozenset({"run-stalled", "run-cut-short", "out-of-memory", "slow-steps"})
 """Findings that quote the console themselves."""
 
 

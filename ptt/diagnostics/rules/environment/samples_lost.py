@@ -38,7 +38,6 @@ KEPT_SHARE = 0.5  # of the fall over all samples: if those that finished lost le
 MIN_FALL = 0.1  # of the reward before: less is nothing to explain
 COUNT_FACTOR = 4.0  # times the usual count, where nothing tells of how many: no batch size explains that
 MIN_COUNT = 4.0  # samples a step over the usual count
-MISSING_OF_ALL = 0.05  # of all batches of the run: it comes again and again
 SHORTER = 0.8  # of the first length: what takes long is what is lost
 MAX_TOLD = 2  # errors that a claim names
 BESIDE_STEPS = 20  # before a stretch, or after it: what the reward is compared with
@@ -88,6 +87,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if counters is None or lost is None or len(lost.finite()[0]) < MIN_STEPS:
         return _unjudged(lost)
     values = lost.finite()[1]
+    if lost.name == MISSING and (short := _short_batches(values, limits["rise"])) is not None:
+        return _finding(evidence, counters, lost, short, 0.0, limits)
     usual = usual_level(values)[0]
     stretches = [found for found in stretches_above(values, margin=limits["rise"]) if found.excess >= MIN_LOST_STEPS]
     if stretches:
@@ -179,7 +180,7 @@ def _finding(
     when += "" if stretch.lasting else f" to step {last}"
     beside = "" if math.isnan(usual) else f", {pct(usual)} otherwise"
     return Finding(
-        severity=_severity(stretch, reward, _share_of_all(lost, usual), limits=limits),
+        severity=_severity(stretch, reward, missing=lost.name == MISSING, limits=limits),
         claim=f"{pct(stretch.mean)} of samples {_lost_words(lost)} {when}{beside}{_errors(counters) or _counter(lost)}"
         + (_reward_clause(reward) or _shorter(evidence, counters, stretch)),
         observed=stretch.mean,
@@ -220,12 +221,21 @@ def _shorter(evidence: Evidence, counters: SampleCounters, stretch: Stretch) -> 
     return f"; what is trained on is what gets through: its length went from {sig(first)} to {sig(last)} tokens"
 
 
-def _share_of_all(lost: Series, usual: float) -> float:
-    """Return what is missing of all batches since the beginning, over the usual, where none is sampled in its place."""
-    return 0.0 if lost.name != MISSING else float(lost.finite()[1].mean()) - (0.0 if math.isnan(usual) else usual)
+def _short_batches(values: FloatArray, margin: float) -> Stretch | None:
+    """Return the stretch from the first batch that was not full to the last, where a tenth of them all is missing."""
+    short = np.flatnonzero(values > margin)
+    if len(short) < MIN_STEPS:
+        return None
+    first, last = int(short[0]), int(short[-1])
+    while first + 1 < last and (values[first + 1 : first + 1 + MIN_STEPS] > 0).mean() < KEPT_SHARE:  # one by itself
+        short = short[1:]
+        first = int(short[0])
+    mean, lasting = float(values[first : last + 1].mean()), len(values) - 1 - last <= MIN_STEPS
+    excess = float(values[first : last + 1].sum())
+    return Stretch(first=first, last=last, mean=mean, excess=excess, lasting=lasting) if mean > margin else None
 
 
-def _severity(stretch: Stretch, reward: RewardBeside | None, missing: float, *, limits: Limits) -> Severity:
+def _severity(stretch: Stretch, reward: RewardBeside | None, *, missing: bool, limits: Limits) -> Severity:
     """Return how much it matters: most where failed samples teach, least where they are sampled anew and it is over.
 
     Where a logged reward fell by them alone, they are what there is to know of that fall.
@@ -234,7 +244,7 @@ def _severity(stretch: Stretch, reward: RewardBeside | None, missing: float, *, 
     if reward is not None and reward.trained:
         return Severity.HIGH if much else Severity.MEDIUM
     explains = reward is not None and reward.explained and reward.logged
-    return Severity.MEDIUM if much and (stretch.lasting or explains or missing >= MISSING_OF_ALL) else Severity.LOW
+    return Severity.MEDIUM if (much and (stretch.lasting or explains)) or (missing and stretch.lasting) else Severity.LOW
 
 
 def _errors(counters: SampleCounters) -> str:
