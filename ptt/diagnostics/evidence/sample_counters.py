@@ -296,7 +296,7 @@ def _missing(counts: Mapping[str, Series]) -> Series | None:
         if series is None or len(values) < FULL_STEPS or counts_groups(series.raw_name):
             continue
         full = float(values.max())
-        if full > 0 and (values[:FULL_STEPS] == full).mean() >= MOSTLY_FULL:
+        if full > 0 and (values[:FULL_STEPS] == full).mean() >= MOSTLY_FULL and (values < full).any():
             return finite_series(MISSING, steps, 1.0 - values / full, raw_name=series.raw_name)
     return None
 

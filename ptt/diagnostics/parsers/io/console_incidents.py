@@ -36,7 +36,7 @@ KINDS: Final = {
     "retried": r"\bretr(?:y|ying|ied|ies)\b|\bre-?(?:dispatch|schedul|queu|submit)\w{0,4}\b",
     WAITING: r"\bno progress\b|\b(?:still )?waiting (?:for|on)\b|\bstuck\b",
     "failed": r"\bfail(?:ed|ures?|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b"
-    r"|\bHTTP\S{0,8} ?[45]\d\d\b|\b(?:error|status)\w{0,5}(?: code)?\W{1,3}[45]\d\d\b",
+    r"|\bHTTP (?:error |status |code ){0,2}[4-7]\d\d\b(?! ?OK)|\berror(?: code)?\W{1,3}[4-7]\d\d\b",  # digits are 7s
 }
 """How a line says what became of a sample, the plainest first: what was dropped after a timeout was dropped."""
 TROUBLE: Final = "trouble"
