@@ -290,7 +290,7 @@ def _unfinished(counts: Mapping[str, Series]) -> Series | None:
 
 def _missing(counts: Mapping[str, Series]) -> Series | None:
     """Return the share of a full batch that is missing, where every early step had the same number of samples."""
-    for kind in ("finished", "trained"):
+    for kind in ("finished", "trained", "attempted"):
         series = counts.get(kind)
         steps, values = (np.zeros(0), np.zeros(0)) if series is None else series.finite()
         if series is None or len(values) < FULL_STEPS or counts_groups(series.raw_name):

@@ -274,7 +274,9 @@ def _setup(beginning: list[bytes]) -> Iterator[Context]:
     settings = printed_settings(text) or named
     listed = {} if settings else listed_arguments(text)
     if packages or settings or listed:
-        yield Context(facts=safe_settings(named), settings=kept(settings or listed), in_part=bool(listed), packages=packages)
+        yield Context(
+            facts=safe_settings(named), settings=kept(settings or listed), in_part=bool(listed), packages=packages
+        )
 
 
 def _may_be_cut(last: bytes) -> bool:

@@ -6,17 +6,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.excursions import EVALUATION, RESTART, happened_at
 from ptt.diagnostics.evidence.sample_counters import LINES
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Finding, JsonScalar, Severity, Steps
+from ptt.diagnostics.model import Finding, JsonScalar, Link, Severity, Steps
 from ptt.diagnostics.parsers.io.console_incidents import words_alike
-from ptt.diagnostics.wording import counted
+from ptt.diagnostics.rules.comes_and_goes import MISMATCHES
+from ptt.diagnostics.wording import counted, sig
 
 NEAR: Final = 20  # steps: what is dated worse than this goes with nothing
 WINDOW: Final = 20  # logged steps from the onset on in which lines are counted
 TIMES: Final = 5.0  # as many a step as before: lines that came all along say nothing of the onset
+PARTED: Final = 3.0  # times its early level, at all steps up to the onset
+MIN_PARTED: Final = 5  # steps before the onset
+OF_POLICY: Final = frozenset({Link.EXPLORATION, Link.REWARD, Link.POLICY_UPDATE, Link.NUMERICS})
 MAX_QUOTE: Final = 140  # characters of a line
 QUOTES: Final = frozenset({"run-stalled", "run-cut-short", "out-of-memory", "slow-steps"})
 """Findings that quote the console themselves."""
@@ -51,7 +57,33 @@ def with_context(findings: Sequence[Finding], evidence: Evidence) -> tuple[Findi
     lines = [one for one in (*evidence.metrics.values(), *evidence.other.values()) if one.raw_name.startswith(LINES)]
     first_evaluation = next(iter(happened.get(EVALUATION, ())), None)
     events = _Happened(restarts=restarts, evaluation=None if first_evaluation is None else int(first_evaluation))
-    return tuple(_told(one, evidence, events, lines) if _is_asked(one) else one for one in findings)
+    told = [_told(one, evidence, events, lines) if _is_asked(one) else one for one in findings]
+    if any(one.link is Link.DATA_FRESHNESS and _is_asked(one) for one in findings):
+        return tuple(told)
+    return tuple(_parted(one, evidence) if one.link in OF_POLICY and _is_asked(one) else one for one in told)
+
+
+def _parted(finding: Finding, evidence: Evidence) -> Finding:
+    """Say that engine and trainer had begun to disagree before a policy broke, where no finding of its own says so."""
+    first = _window(finding)[0]
+    for name in MISMATCHES:
+        series = evidence.metrics.get(name)
+        steps, values = (np.zeros(0), np.zeros(0)) if series is None else series.finite()
+        before = np.abs(values[steps < first] - (1.0 if name == "mismatch/prob_error" else 0.0))
+        if series is None or len(before) < 2 * MIN_PARTED:
+            continue
+        early = float(np.median(before[: max(MIN_PARTED, len(before) // 3)]))
+        low = np.flatnonzero(before <= PARTED * early)
+        since = int(low[-1]) + 1 if len(low) else 0
+        if early > 0 and MIN_PARTED <= len(before) - since <= len(before) // 2:
+            at, now = int(steps[since]), float(np.median(before[-MIN_PARTED:]))
+            return replace(
+                finding,
+                claim=f"{finding.claim}; before it, from step {at} on, {series.raw_name} left its level ({sig(early)} → "
+                f"{sig(now)}): engine and trainer parted first, as with a stale cache or old weights in the engine",
+                evidence={"engine_left_level_at": at, **finding.evidence},
+            )
+    return finding
 
 
 def _is_asked(finding: Finding) -> bool:

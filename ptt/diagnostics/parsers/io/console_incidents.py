@@ -47,7 +47,9 @@ OF_TROUBLE: Final = re.compile(
     re.IGNORECASE,
 )
 """A line of trouble that speaks of no sample: of a server, a network, a worker."""
-NO_TROUBLE: Final = re.compile(r"(?i)\bmax_?retr|\bretries\s?[=:]|\b(?:error|fail)\w{0,5}[_ ]?(?:rate|ratio|mean)?\s?[:=]\s?[\d.]")
+NO_TROUBLE: Final = re.compile(
+    r"(?i)\bmax_?retr|\bretries\s?[=:]|\b(?:error|fail)\w{0,5}[_ ]?(?:rate|ratio|mean)?\s?[:=]\s?[\d.]"
+)
 """A setting, or a figure among others."""
 PATTERNS: Final = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in KINDS.items()}
 MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp", b"ime", b"imi", b"etr", b"tale",

@@ -244,7 +244,9 @@ def _severity(stretch: Stretch, reward: RewardBeside | None, *, missing: bool, l
     if reward is not None and reward.trained:
         return Severity.HIGH if much else Severity.MEDIUM
     explains = reward is not None and reward.explained and reward.logged
-    return Severity.MEDIUM if (much and (stretch.lasting or explains)) or (missing and stretch.lasting) else Severity.LOW
+    return (
+        Severity.MEDIUM if (much and (stretch.lasting or explains)) or (missing and stretch.lasting) else Severity.LOW
+    )
 
 
 def _errors(counters: SampleCounters) -> str:

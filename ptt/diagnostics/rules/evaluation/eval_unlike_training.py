@@ -49,9 +49,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             missing=("eval/len/clipped_frac",),
             enable=ENABLE,
         )
-    judged = (
-        _cut(evidence, *pair, limits) if pair[0].name == CUT else _without_tools(*pair, limits) for pair in pairs
-    )
+    judged = (_cut(evidence, *pair, limits) if pair[0].name == CUT else _without_tools(*pair, limits) for pair in pairs)
     findings = [finding for finding in judged if finding is not None]
     serious = tuple(finding for finding in findings if finding.severity.at_least(Severity.MEDIUM))
     if serious:
@@ -77,7 +75,11 @@ def _beside_training(evidence: Evidence, condition: Condition) -> tuple[IntArray
 
 def _cut(
     evidence: Evidence,
-    condition: Condition, steps: IntArray, evaluated: FloatArray, trained: FloatArray, limits: Limits
+    condition: Condition,
+    steps: IntArray,
+    evaluated: FloatArray,
+    trained: FloatArray,
+    limits: Limits,
 ) -> Finding | None:
     gap, third, limit = evaluated - trained, len(steps) // 3, limits["cut"]
     early, late = float(gap[:third].mean()), float(gap[-third:].mean())

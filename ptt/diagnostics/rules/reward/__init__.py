@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -155,6 +156,7 @@ class Gain:
 
 
 RISEN_SHARE: Final = 0.1  # of its level
+NO_OUTCOME: Final = re.compile(r"(?i)len(?:gth)?s?(?:$|[/_])|tokens|time|seqs")  # what is measured of correct answers
 
 
 def gains_since(evidence: Evidence, start: int, minimum: float) -> Sequence[Gain]:
@@ -174,7 +176,7 @@ def risen_outcomes(evidence: Evidence, since: int) -> list[Gain]:
     outcomes = [series for _, series in sorted(rewards_of(evidence).outcomes.items())]
     if evidence.evaluation is not None:
         outcomes += [figure.series for figure in evidence.evaluation.figures if figure.outcome]
-    gains = [_gain(series, since, RISEN_SHARE) for series in outcomes]
+    gains = [_gain(series, since, RISEN_SHARE) for series in outcomes if not NO_OUTCOME.search(series.raw_name)]
     return [gain for gain in gains if gain.state is OutcomeState.ROSE]
 
 
