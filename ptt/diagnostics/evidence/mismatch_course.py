@@ -368,7 +368,7 @@ def _configured(run: Run, other: Mapping[str, Series], level: Series, off: IntAr
 
 
 def _synced(series: Series, off: IntArray) -> Sign:
-    """Return what the times of weight updates tell: that they are made, or that none is from where both sides differ."""
+    """Return what the times of weight updates tell: that they are made, or that none is where both sides differ."""
     steps, values = series.finite()
     before, after = values[steps < off[0]], values[steps >= off[0]]
     if len(before) and len(after):

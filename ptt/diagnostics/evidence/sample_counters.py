@@ -292,9 +292,9 @@ def _missing(counts: Mapping[str, Series]) -> Series | None:
     """Return the share of a full batch that is missing, where every early step had the same number of samples."""
     for kind in ("finished", "trained", "attempted"):
         series = counts.get(kind)
-        steps, values = (np.zeros(0), np.zeros(0)) if series is None else series.finite()
-        if series is None or len(values) < FULL_STEPS or counts_groups(series.raw_name):
+        if series is None or counts_groups(series.raw_name) or len(series.finite()[0]) < FULL_STEPS:
             continue
+        steps, values = series.finite()
         full = float(values.max())
         if full > 0 and (values[:FULL_STEPS] == full).mean() >= MOSTLY_FULL and (values < full).any():
             return finite_series(MISSING, steps, 1.0 - values / full, raw_name=series.raw_name)

@@ -55,8 +55,8 @@ def with_context(findings: Sequence[Finding], evidence: Evidence) -> tuple[Findi
     )
     restarts = [int(step) for step in happened.get(RESTART, ())]
     lines = [one for one in (*evidence.metrics.values(), *evidence.other.values()) if one.raw_name.startswith(LINES)]
-    first_evaluation = next(iter(happened.get(EVALUATION, ())), None)
-    events = _Happened(restarts=restarts, evaluation=None if first_evaluation is None else int(first_evaluation))
+    evaluations = [int(step) for step in happened.get(EVALUATION, ())]
+    events = _Happened(restarts=restarts, evaluation=evaluations[0] if evaluations else None)
     told = [_told(one, evidence, events, lines) if _is_asked(one) else one for one in findings]
     if any(one.link is Link.DATA_FRESHNESS and _is_asked(one) for one in findings):
         return tuple(told)
@@ -68,9 +68,11 @@ def _parted(finding: Finding, evidence: Evidence) -> Finding:
     first = _window(finding)[0]
     for name in MISMATCHES:
         series = evidence.metrics.get(name)
-        steps, values = (np.zeros(0), np.zeros(0)) if series is None else series.finite()
+        if series is None:
+            continue
+        steps, values = series.finite()
         before = np.abs(values[steps < first] - (1.0 if name == "mismatch/prob_error" else 0.0))
-        if series is None or len(before) < 2 * MIN_PARTED:
+        if len(before) < 2 * MIN_PARTED:
             continue
         early = float(np.median(before[: max(MIN_PARTED, len(before) // 3)]))
         low = np.flatnonzero(before <= PARTED * early)
@@ -79,8 +81,9 @@ def _parted(finding: Finding, evidence: Evidence) -> Finding:
             at, now = int(steps[since]), float(np.median(before[-MIN_PARTED:]))
             return replace(
                 finding,
-                claim=f"{finding.claim}; before it, from step {at} on, {series.raw_name} left its level ({sig(early)} → "
-                f"{sig(now)}): engine and trainer parted first, as with a stale cache or old weights in the engine",
+                claim=f"{finding.claim}; before it, from step {at} on, {series.raw_name} left its level "
+                f"({sig(early)} → {sig(now)}): engine and trainer parted first, as with a stale cache or old weights "
+                "in the engine",
                 evidence={"engine_left_level_at": at, **finding.evidence},
             )
     return finding

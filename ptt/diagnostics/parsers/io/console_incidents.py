@@ -28,7 +28,8 @@ TIMEOUT: Final = (
 )
 """Something timed out; a timeout with its number of seconds is a setting, unless it was exceeded or waited for."""
 KINDS: Final = {
-    "unscored": r"\b(?:returned|returning|is|was|are|were|got) None\b|\b(?:auto-)?set(?:ting)? (?:\w+ ){0,3}to (?:0|zero)\b|"
+    "unscored": r"\b(?:returned|returning|is|was|are|were|got) None\b|"
+    r"\b(?:auto-)?set(?:ting)? (?:\w+ ){0,3}to (?:0|zero)\b|"
     r"\bscor(?:e|ed|ing) (?:\w+ ){0,2}as (?:0|zero)\b",
     "evicted": r"\bevict\w{0,4}\b|\b(?:too |as )?stale\b",
     "dropped": r"\b(?:dropp(?:ed|ing)|discard(?:ed|ing)|throw(?:n|ing) away|skipp(?:ed|ing))\b",
@@ -54,8 +55,8 @@ NO_TROUBLE: Final = re.compile(
 PATTERNS: Final = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in KINDS.items()}
 MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp", b"ime", b"imi", b"etr", b"tale",
                 b"vict", b"bort", b"rash", b"redisp", b"resch", b"re-", b"progress", b"aiting", b"tuck", b"requeu",
-                b"resub", b"efused", b"nreach", b"memory", b"OOM", b"died", b"dead", b"kill", b"lost", b"exited", b"HTTP",
-                b"tatus", b"limit", b"allback", b"alling back", b" None", b"set to", b" as 0", b" as zero")  # fmt: skip
+                b"resub", b"efused", b"nreach", b"memory", b"OOM", b"died", b"dead", b"kill", b"lost", b"exited",
+                b"HTTP", b"limit", b"allback", b"alling back", b" None", b"set to", b" as 0", b" as zero")  # fmt: skip
 OF_SAMPLES: Final = re.compile(rf"(?<![A-Za-z]){UNIT}(?![a-z])|{UNIT}(?=[A-Z])", re.IGNORECASE)
 QUEUES: Final = re.compile(
     r"\A(?=.*\bno progress\b)(?=.*\b(?:queue|collected|workers?)\b)|\baborted\W{1,3}exception\b", re.IGNORECASE
@@ -65,7 +66,8 @@ HEADED: Final = re.compile(
 )
 """A line that begins with the step it speaks of."""
 NONE: Final = re.compile(
-    r"\bNamespace\(|\b(?:no|without|0|zero) (?:\w+ )?(?:fail|error|timeout|dropp|retr)|\b(?:fail|error|drop)\w{0,5}\s?[:=]\s?0\b",
+    r"\bNamespace\(|\b(?:no|without|0|zero) (?:\w+ )?(?:fail|error|timeout|dropp|retr)|"
+    r"\b(?:fail|error|drop)\w{0,5}\s?[:=]\s?0\b",
     re.IGNORECASE,
 )
 NO_SAMPLES: Final = (

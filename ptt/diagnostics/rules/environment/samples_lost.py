@@ -182,7 +182,7 @@ def _finding(
     return Finding(
         severity=_severity(stretch, reward, missing=lost.name == MISSING, limits=limits),
         claim=f"{pct(stretch.mean)} of samples {_lost_words(lost)} {when}{beside}{_errors(counters) or _counter(lost)}"
-        + (_reward_clause(reward) or _shorter(evidence, counters, stretch)),
+        + (_reward_clause(reward) or _shorter(evidence, stretch)),
         observed=stretch.mean,
         limit=limits["chronic"] if math.isnan(usual) else usual + limits["rise"],
         unit="share",
@@ -209,7 +209,7 @@ def _counter(lost: Series) -> str:
     return "" if lost.raw_name == EPISODES else f" ({lost.raw_name})"
 
 
-def _shorter(evidence: Evidence, counters: SampleCounters, stretch: Stretch) -> str:
+def _shorter(evidence: Evidence, stretch: Stretch) -> str:
     """Say that what is left grew shorter, where samples are lost all along and others are made in their place."""
     length = evidence.metrics.get("len/response_mean")
     if length is None or stretch.first or not stretch.lasting or len(length.finite()[0]) < MIN_LOGGED:
