@@ -151,6 +151,7 @@ def _begun(lines: Sequence[Series], first: int, last: int) -> Iterator[_Line]:
 def _quote(line: _Line, evidence: Evidence) -> str:
     """Return the first such line as the console has it, else the words that are counted."""
     words = line.name.rpartition("/")[2]
-    at = (event for event in evidence.events if event.step is not None and abs(event.step - line.first_step) <= 1)
+    at = [event for event in evidence.events if event.step is not None and abs(event.step - line.first_step) <= 1]
+    at.sort(key=lambda event: event.kind == "exception")  # without the name of the process that says it
     text = next((event.text for event in at if words_alike(event.text, words)), words)
     return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}…"
