@@ -72,7 +72,8 @@ VERSION_WORDS: Final = frozenset({"version"})
 SAVE_SETTINGS: Final = ("save_steps", "save_freq", "save_interval", "save_period")
 RESUMED: Final = re.compile(
     r"(?i)\b(?:resum(?:e|ed|ing)|recover(?:ed|ing)? (?:from|at|info)|RecoverHandler)\b"
-    r"|\b(?:load|restor)(?:ed|ing) (?:a |the |from )?(?!reference|ref\b|base)(?:\w+ )?checkpoint\b(?!.{0,40}\b(?:shards?|reference|base)\b)"
+    r"|\b(?:load|restor)(?:ed|ing) (?:a |the |from )?(?!reference|ref\b|base)(?:\w+ )?checkpoint\b"
+    r"(?!.{0,40}\b(?:shards?|reference|base)\b)"
 )
 RESUMED_AT: Final = re.compile(
     r"(?i)\bresum(?:e|ed|ing)\b.{0,80}\b(?:step|iteration|rollout|global_step)[ _=:]{1,3}(\d{1,9})\b"
