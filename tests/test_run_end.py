@@ -352,3 +352,13 @@ def test_consoles_of_other_programs_do_not_tell_how_training_ended(name: str, co
     (tmp_path / name).write_text("2026-11-20 18:00:00,123 INFO starting\n" + CRASH)
     (finding,) = [one for one in ptt.diagnose(tmp_path).findings if one.id == "run-cut-short"]
     assert (finding.severity is Severity.HIGH) is counts
+
+
+def test_dynamic_sampling_that_runs_dry_is_told_with_how_many_batches_it_drew() -> None:
+    text = "ValueError: num_gen_batches=10 > max_num_gen_batches=10. Generated too many. Please check your data."
+    drawn = {"train/num_gen_batches": series_of("train/num_gen_batches", np.linspace(1, 10, 60))}
+    found = RULE.run(replace(evidence(said(text)), other=drawn))
+    assert isinstance(found, Broken)
+    (finding,) = found.findings
+    assert finding.link is Link.TRAINING_SIGNAL
+    assert "train/num_gen_batches rose from" in finding.claim

@@ -157,6 +157,23 @@ def test_a_mismatch_that_no_sign_explains_names_no_single_cause(tmp_path: Path) 
     assert "the signs point to" not in found.claim
 
 
+@pytest.mark.parametrize(
+    ("reward", "sync", "first"),
+    [
+        (np.where(AT < 60, 0.2 + 0.006 * AT, 0.2), 5.0 + 0 * AT, "base-weights"),  # back where it began
+        (np.where(AT < 60, 0.2 + 0.006 * AT, 0.0), 5.0 + 0 * AT, "weights-partly-synced"),  # far below it
+        (0.3 + 0.0 * AT, np.where(AT < 60, 5.0, 0.01), "weights-not-synced"),
+    ],
+)
+def test_what_reward_and_weight_updates_do_at_a_jump_tells_which_weights(
+    reward: Any, sync: Any, first: str, tmp_path: Path
+) -> None:
+    jumped = np.where(AT < 60, 0.012, 0.3) * NOISE
+    assert (
+        named(tmp_path, {TRL: jumped, "reward": reward * NOISE, "time/weight_sync": sync}).evidence["cause_1"] == first
+    )
+
+
 def test_a_reward_that_rises_and_falls_again_shows_that_updates_arrive(tmp_path: Path) -> None:
     hump = 0.3 + 0.2 * np.sin(np.pi * AT / STEPS)
     for name, reward, moves in (("flat", FLAT, False), ("hump", hump, True)):

@@ -214,6 +214,14 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
         made({CUT: noisy(0.02, sd=0.005)}, conditions={CUT: points(step_at(0.02, 0.45, 6, POINTS))}),
         Severity.MEDIUM,
     ),
+    "eval-unlike-training/junk at every evaluation": (
+        made(
+            {CUT: noisy(0.02, sd=0.005)},
+            conditions={CUT: points(0.95)},
+            figures=[figure(points(0.01, sd=0.002), twin=noisy(0.6))],
+        ),
+        Severity.HIGH,
+    ),
     "eval-unlike-training/no tools": (
         made({CALLS: noisy(1.5)}, conditions={CALLS: np.zeros(POINTS)}),
         Severity.MEDIUM,

@@ -265,3 +265,41 @@ def test_without_counters_nothing_is_judged(rule: str) -> None:
     assert isinstance(verdict, NotJudged)
     assert not isinstance(verdict, Healthy)
     assert verdict.absent
+
+
+def full(lacking: Callable[[int], float], *, name: str = "experience_pipeline/experience_count") -> Log:
+    """Log a reward and how many samples of 512 a step has."""
+
+    def log(step: int, generator: np.random.Generator) -> dict[str, float]:
+        count = round(512 * (1 - lacking(step) * float(generator.uniform(0.8, 1.2))))
+        return {"reward": 0.5 + 0.02 * float(generator.normal()), "grad_norm": 0.3, name: float(count)}
+
+    return log
+
+
+def test_batches_that_are_no_longer_full_are_told_from_the_first_short_one(tmp_path: Path) -> None:
+    (lost,) = of(diagnosed(tmp_path, full(lambda step: 0.2 if step > 20 else 0.0)), "samples-lost")
+    assert (lost.severity, lost.onset_step) == (Severity.MEDIUM, 21)
+    assert "are missing from batches that were full before" in lost.claim
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [lambda _: 0.0, lambda step: 0.2 if step == 40 else 0.0, lambda step: 0.02 if step > 20 else 0.0, lambda _: 0.3],
+)
+def test_full_batches_and_those_that_always_vary_are_sound(tmp_path: Path, lacking: Callable[[int], float]) -> None:
+    found = of(diagnosed(tmp_path, full(lacking)), "samples-lost")
+    assert not [one for one in found if one.severity.at_least(Severity.MEDIUM)]
+
+
+def test_a_reward_that_falls_while_the_outcome_rises_is_no_worse_policy(tmp_path: Path) -> None:
+    def log(step: int, generator: np.random.Generator) -> dict[str, float]:
+        noise, part = 0.01 * generator.normal(size=3), step / STEPS
+        reward = 0.5 - 0.4 * max(0.0, part - 0.5)
+        return {"reward": reward + noise[0], "env/all/correct": 0.4 + 0.2 * part + noise[1], "grad_norm": 0.3,
+                "completions/mean_length": 1000 * (1 + part)}  # fmt: skip
+
+    found = diagnosed(tmp_path, log)
+    (fell,) = of(found, "reward-fell")
+    assert "yet env/all/correct" in fell.claim
+    assert not of(found, "length-inflation")

@@ -48,6 +48,27 @@ def test_the_extremes_of_advantages_stand_in_for_their_spread() -> None:
     not_judged(judged("advantage-scale", {}, other=one))
 
 
+def test_advantages_of_a_step_that_were_divided_by_almost_nothing_are_told() -> None:
+    def spiked(high: float) -> dict[str, Series]:
+        scale = level(2.6)
+        return {
+            "train/advantages/max": series_of("train/advantages/max", np.where(np.arange(100) == 60, high, scale)),
+            "train/advantages/min": series_of("train/advantages/min", -scale),
+        }
+
+    found = broken(judged("advantage-scale", {}, other=spiked(7428.0)), severity=Severity.MEDIUM, near=61)
+    assert "7,430 apart at step 61" in found.claim
+    healthy(judged("advantage-scale", {}, other=spiked(40.0)))  # a rare success in a large group
+
+
+def test_later_turns_are_cut_where_turns_grow_at_the_limit() -> None:
+    turns = {"batch/steps_per_traj": series_of("batch/steps_per_traj", jump(6.0, 13.0))}
+    told = judged("truncated-share", {"len/clipped_frac": jump(0.02, 0.9)}, other=turns)
+    assert "later turns never reach the loss" in broken(told).claim
+    steady = {"batch/steps_per_traj": series_of("batch/steps_per_traj", level(6.0))}
+    assert "turns" not in broken(judged("truncated-share", {"len/clipped_frac": jump(0.02, 0.9)}, other=steady)).claim
+
+
 def test_advantages_that_begin_with_the_first_successes_do_not_explode() -> None:
     for early in (np.zeros(60), level(0.02, 60)):
         healthy(judged("advantage-scale", {"advantage/std": np.r_[early, np.linspace(0.1, 0.9, 90)]} | ROSE))

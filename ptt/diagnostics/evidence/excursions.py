@@ -17,6 +17,7 @@ from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.model import JsonScalar, Run
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.recurring_excursions import (
+    MIN_SHARED,
     MIN_VALUES,
     Coincidence,
     Excursions,
@@ -71,8 +72,13 @@ VERSION_WORDS: Final = frozenset({"version"})
 SAVE_SETTINGS: Final = ("save_steps", "save_freq", "save_interval", "save_period")
 RESUMED: Final = re.compile(
     r"(?i)\b(?:resum(?:e|ed|ing)|recover(?:ed|ing)? (?:from|at|info)|RecoverHandler)\b"
-    r"|\bload(?:ed|ing) (?:a )?checkpoint\b.{0,160}\bat (?:iteration|step) [1-9]"
+    r"|\b(?:load|restor)(?:ed|ing) (?:a |the |from )?(?!reference|ref\b|base)(?:\w+ )?checkpoint\b"
+    r"(?!.{0,40}\b(?:shards?|reference|base)\b)"
 )
+RESUMED_AT: Final = re.compile(
+    r"(?i)\bresum(?:e|ed|ing)\b.{0,80}\b(?:step|iteration|rollout|global_step)[ _=:]{1,3}(\d{1,9})\b"
+)
+"""A line about a resume that names its step, in a console whose own lines name none."""
 ENGINES: Final = re.compile(
     r"(?i)\A(?=.*\b(?:engine|server|replica|router|inference worker)s?\b)"
     r"(?=.*\b(?:restart(?:ed|ing)?|respawn\w*|replac(?:ed|ing)|recover(?:ed|ing)|re-?register\w*|health check"
@@ -158,7 +164,8 @@ def gather_excursions(
             one = SeriesExcursions(series=series, excursions=excursions)
             period = find_period(steps, one.begins, rate=PERIOD_RATE)
             coincidences = find_coincidences(steps, one.begins, happened, rate=TIMING_RATE)
-            timing = min([1.0, *(2 * test.p_value for test in (*coincidences, period) if test is not None)])
+            ways = 1 if len(one.begins) < MIN_SHARED else 2  # too few for a period: then it was not looked for
+            timing = min([1.0, *(ways * test.p_value for test in (*coincidences, period) if test is not None)])
             if are_beyond_noise(excursions, timing=timing, rate=rate):
                 found.append(Recurrence(lead=one, coincidences=coincidences, period=period))
     return tuple(_with_beside(recurrence, metrics, other) for recurrence in _joined(found))
@@ -266,7 +273,9 @@ def _restarts(run: Run, events: Iterable[Event], segments: Segments | None) -> s
     """Return the last steps before the run was started again."""
     at = {overlap.first_step for overlap in segments.metrics} if segments is not None else set()
     for event in events:
-        if event.step is None or event.aside or event.step <= (run.first_step or 0):
+        if event.step is None and not event.aside and (named := RESUMED_AT.search(event.text)):
+            event = replace(event, step=int(named[1]))
+        if event.step is None or event.aside or not (run.first_step or 0) < event.step <= (run.last_step or event.step):
             continue  # before the second step: how the run began
         ended = event.kind == "last_line" and run.last_step is not None and event.step < run.last_step
         if event.kind == "restart" or ended or (event.kind in {"stdout", "stderr"} and RESUMED.search(event.text)):

@@ -78,6 +78,9 @@ DRAWS: Final = 199
 TIMING_RATE: Final = 0.05
 AT_ALL_STEPS: Final = 0.9
 CRASHED: Final = 0.5  # of the reward, that is lost as the mismatch jumps
+AT_START: Final = 0.3  # of what the reward had risen by: so near is it to the level at which it began
+RISEN: Final = 0.2  # of its level: less is no rise to lose
+SYNC_GONE: Final = 0.1  # of the time that a weight update took before
 SEED: Final = 20_260_611
 KINDS: Final = {RESTART: "restart", EPOCH: "epoch", EVALUATION: "evaluation", CHECKPOINT: "checkpoint", SYNC: "sync"}
 TOLD_BY_METRICS: Final[Mapping[str, frozenset[str]]] = {
@@ -124,7 +127,7 @@ def metric_signs(
         return ()
     off = level.steps[level.values > limit]
     beside = [*_sequences(metrics, off), *_distribution(metrics, off), *_companions(level, metrics)]
-    return (*course, *beside, *_configured(setup, other, level), *_told(events))
+    return (*course, *beside, *_configured(setup, other, level, off), *_told(events))
 
 
 def _measure(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> tuple[Series, float] | None:
@@ -249,9 +252,15 @@ def _reward_at(metrics: Mapping[str, Series], at: int) -> Iterator[Sign]:
     if reward is None:
         return
     steps, values = reward.finite()
-    before, after = values[steps < at], values[steps >= at]
-    if len(before) and len(after) and np.median(after) < CRASHED * np.median(before):
-        yield sign("reward_crashes", before=sig(float(np.median(before))), after=sig(float(np.median(after))))
+    width = reward.width
+    before, after = values[steps < at], values[steps >= at][:width]
+    if not len(before) or not len(after):
+        return
+    start, level, now = (float(np.median(part)) for part in (before[:width], before[-width:], after))
+    if level - start >= RISEN * abs(level) and abs(now - start) <= AT_START * (level - start):
+        yield sign("reward_at_start", before=sig(level), after=sig(now), start=sig(start))
+    elif now < CRASHED * np.median(before):
+        yield sign("reward_crashes", before=sig(level), after=sig(now))
 
 
 def _reward_beside(metrics: Mapping[str, Series]) -> Iterator[Sign]:
@@ -356,7 +365,7 @@ def _companions(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
             yield sign(f"follows_{kind}", rho=sig(found.rho), name=series.raw_name)
 
 
-def _configured(setup: TrainingSetup, other: Mapping[str, Series], level: Series) -> Iterator[Sign]:
+def _configured(setup: TrainingSetup, other: Mapping[str, Series], level: Series, off: IntArray) -> Iterator[Sign]:
     """Yield what the settings tell, and which parts of the loop the log times."""
     told, given = set(), set()
     for name, asked in setting_signs().items():
@@ -371,7 +380,7 @@ def _configured(setup: TrainingSetup, other: Mapping[str, Series], level: Series
     for series in other.values():
         words = words_of(series.raw_name)
         if (words & {"sync", "refit"} or words >= {"update", "weights"}) and _each_step(series, level):
-            yield sign("synced_each_step", name=series.raw_name)
+            yield _synced(series, off) if len(off) else sign("synced_each_step", name=series.raw_name)
             break
     for name, words in TOLD_BY_METRICS.items():
         logged = next((one for one in other.values() if words_of(one.raw_name) & words), None)
@@ -400,6 +409,17 @@ def _holds(asked: Mapping[str, Any], value: JsonScalar) -> bool:
     if "is" in asked:
         return number == float(asked["is"])
     return value is not None and any(word in str(value).lower() for word in asked["holds"])
+
+
+def _synced(series: Series, off: IntArray) -> Sign:
+    """Return what the times of weight updates tell: that they are made, or that none is where both sides differ."""
+    steps, values = series.finite()
+    before, after = values[steps < off[0]], values[steps >= off[0]]
+    if len(before) and len(after):
+        first, late = float(np.median(before)), float(np.median(after))
+        if late < SYNC_GONE * first:
+            return sign("sync_gone", name=series.raw_name, first=sig(first), late=sig(late))
+    return sign("synced_each_step", name=series.raw_name)
 
 
 def _each_step(series: Series, level: Series) -> bool:

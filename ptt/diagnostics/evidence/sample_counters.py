@@ -97,6 +97,10 @@ class SampleCounters:
 
 
 EPISODES: Final = "recorded episodes that failed"
+MISSING: Final = "samples/missing"  # of the full batches that the run began with
+UNFINISHED: Final = "samples/unfinished"  # of those attempted
+FULL_STEPS: Final = 10  # from the start, with one number of samples that is never passed: that is a full batch
+MOSTLY_FULL: Final = 0.8  # of them
 
 
 def gather_counters(
@@ -265,7 +269,36 @@ def _shares(counts: Mapping[str, Series], settings: Mapping[str, JsonScalar]) ->
         whole = _summed(parts, "samples/lost") if len(parts) > 1 else parts[0]
         if whole is not None:
             shares["lost"] = replace(whole, values=np.minimum(whole.values, 1.0))
+    told = "lost" not in shares or shares["lost"].raw_name.startswith(LINES)  # lines tell of tries, not of samples
+    if told and (missing := _unfinished(counts) or _missing(counts)) is not None:
+        shares["lost"] = missing
     return shares
+
+
+def _unfinished(counts: Mapping[str, Series]) -> Series | None:
+    """Return the share of attempted samples that did not finish, where both are counted in one unit."""
+    attempted, finished = counts.get("attempted"), counts.get("finished")
+    if attempted is None or finished is None or counts_groups(attempted.raw_name) != counts_groups(finished.raw_name):
+        return None
+    steps, asked = attempted.finite()
+    done = _at(finished, steps)
+    if not (done[np.isfinite(done)] <= asked[np.isfinite(done)]).all():
+        return None  # of another clock: an asynchronous loop finishes what an earlier step asked for
+    unfinished = _ratio(finished, steps, asked - done, asked)
+    return None if unfinished is None else replace(unfinished, name=UNFINISHED)
+
+
+def _missing(counts: Mapping[str, Series]) -> Series | None:
+    """Return the share of a full batch that is missing, where every early step had the same number of samples."""
+    for kind in ("finished", "trained", "attempted"):
+        series = counts.get(kind)
+        if series is None or counts_groups(series.raw_name) or len(series.finite()[0]) < FULL_STEPS:
+            continue
+        steps, values = series.finite()
+        full = float(values.max())
+        if full > 0 and (values[:FULL_STEPS] == full).mean() >= MOSTLY_FULL and (values < full).any():
+            return finite_series(MISSING, steps, 1.0 - values / full, raw_name=series.raw_name)
+    return None
 
 
 def _share(kind: str, count: Series, counts: Mapping[str, Series], settings: Mapping[str, JsonScalar]) -> Series | None:
@@ -281,7 +314,8 @@ def _share(kind: str, count: Series, counts: Mapping[str, Series], settings: Map
     asked = _asked(settings, groups=groups)
     if asked is None:
         return None
-    beside = kind in ("dropped", "evicted", "filtered") or count.raw_name.endswith("/evicted_samples")  # sampled anew
+    anew = ("/evicted_samples", "_groups_filtered")
+    beside = kind in ("dropped", "evicted", "filtered") or count.raw_name.endswith(anew)  # sampled anew
     return _ratio(count, steps, values, asked + values if beside else np.full(len(steps), asked))
 
 

@@ -20,6 +20,8 @@ STALE_VERSIONS: Final = 8  # versions behind its batch, per version of a step: b
 TEXT_CALL: Final = "text-call"  # begins the id of a call that stands in a message's text alone
 AT_LIMIT: Final = 0.015  # of the longest duration: how near to it an episode ends that a limit ended
 MIN_PILED: Final = 20
+MANY_PILED: Final = 30  # episodes of a single step, which then must earn far less than the others
+LOWER_REWARD: Final = 0.5  # of the others' mean
 MIN_PILED_STEPS: Final = 3
 CROWDED: Final = 5.0  # times as many within the last part below the limit as in a part as wide before it
 TIMEOUT_WORDS: Final = r"(?i)time.?d?.?out|timeout|limit|max|truncat|length|cancel|abort"
@@ -223,9 +225,12 @@ def _piled(placed: pl.DataFrame) -> PiledUp | None:
     rows = timed.with_columns(near=pl.Series(near)).with_columns(at=pl.col("near") & ~marked)
     piled, others = rows.filter("at"), rows.filter(~pl.col("near"))
     counts = _counts("episodes that end at one duration", rows, pl.col("at"))
-    if counts is None or min(piled.height, others.height) < MIN_PILED or piled["step"].n_unique() < MIN_PILED_STEPS:
+    if counts is None or min(piled.height, others.height) < MIN_PILED:
         return None
     reward, other = (part["reward"].fill_nan(None).mean() for part in (piled, others))
+    fewer = _number(reward) < LOWER_REWARD * _number(other) and piled.height >= MANY_PILED
+    if piled["step"].n_unique() < MIN_PILED_STEPS and not fewer:
+        return None
     ends = piled["stop_reason"].drop_nulls().value_counts(sort=True)
     return PiledUp(
         seconds=float(np.median(piled["duration_s"].to_numpy())),

@@ -28,8 +28,14 @@ from ptt.diagnostics.parsers.io.lines import GZIP_MAGIC, ZSTD_MAGIC, blocks, is_
 from ptt.diagnostics.parsers.io.metric_rows import MetricColumns, framework_facts
 from ptt.diagnostics.parsers.io.printed_dicts import PrintedConfig
 from ptt.diagnostics.parsers.io.printed_rows import MAX_HELD_ROWS, EpochSteps, Placement, ProgressBars
-from ptt.diagnostics.parsers.io.setup_files import banner_packages, kept, listed_arguments, printed_settings
-from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, Facts
+from ptt.diagnostics.parsers.io.setup_files import (
+    banner_packages,
+    kept,
+    listed_arguments,
+    namespace_arguments,
+    printed_settings,
+)
+from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, Facts, safe_settings
 from ptt.diagnostics.parsers.io.tracebacks import EndingLog, Endings, may_tell_ending, without_bar, without_prefix
 from ptt.diagnostics.wording import counted
 
@@ -269,10 +275,13 @@ def read(file: RunFile) -> Iterator[Piece]:
 def _setup(beginning: list[bytes]) -> Iterator[Context]:
     """Yield the versions and settings that programs print when they start."""
     text = ESCAPES.sub("", b"".join(beginning).decode("utf-8", "replace"))
-    packages, settings = banner_packages(text), printed_settings(text)
+    packages, named = banner_packages(text), namespace_arguments(text)
+    settings = printed_settings(text) or named
     listed = {} if settings else listed_arguments(text)
     if packages or settings or listed:
-        yield Context(facts={}, settings=kept(settings or listed), in_part=bool(listed), packages=packages)
+        yield Context(
+            facts=safe_settings(named), settings=kept(settings or listed), in_part=bool(listed), packages=packages
+        )
 
 
 def _may_be_cut(last: bytes) -> bool:
@@ -436,6 +445,8 @@ class ConsoleReader:
             self.bars.add(training=training, closing=CLOSING in row.values, epoch=row.values.get("epoch"))
             self.placing = len(self.numbers) <= MAX_HELD_ROWS
         self._add(self.unplaced, len(self.numbers) - 1, row)
+        for name, count in self.samples.take() if training else ():
+            self.unplaced.add(len(self.numbers) - 1, name, float(count), None, self.context.number)
         self.units.add("row")
 
     def _add(self, columns: MetricColumns, step: int, row: ConsoleRow) -> None:

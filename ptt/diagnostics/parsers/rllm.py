@@ -128,6 +128,7 @@ class _EpisodesReader:
             "policy_version": min(versions, default=None),
             "success": as_flag(self._episode.get("is_correct")),
             "stop_reason": as_name(self._episode.get("termination_reason")),
+            "duration_s": as_number(dict_of(self._episode.get("metrics")).get("time/rollout")),
         }
         self._samples.put(
             uid,

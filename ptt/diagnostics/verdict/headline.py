@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -80,8 +80,11 @@ def verdict_of(
     seen: Seen | None = None,
     nothing: NothingJudged | None = None,
     outcome: Outcome | None = None,
+    context: Callable[[Sequence[Finding]], Sequence[Finding]] = tuple,
 ) -> Diagnosis:
     """Assemble the diagnosis; `explains` names which failure brings which others about.
+
+    `context` adds to findings, once they are linked, what happened where they set in.
 
     `seen`: how much was judged, without which a run counts as covered; `nothing`: why nothing could be, if nothing was;
     `outcome`: what the run did, which begins the headline of a run that nothing is wrong with.
@@ -91,7 +94,7 @@ def verdict_of(
     unsorted = [finding for verdict in verdicts if isinstance(verdict, Broken) for finding in verdict.findings]
     unsorted += [note for verdict in verdicts if isinstance(verdict, Healthy) for note in verdict.notes]
     linked = link_causes(sorted(unsorted, key=_order), explains or {}, window=_window(run))
-    findings = tuple(with_files(linked, tables.get("files")))
+    findings = tuple(with_files(context(linked), tables.get("files")))
     not_judged = tuple(verdict for verdict in verdicts if isinstance(verdict, NotJudged))
     return Diagnosis(
         run=run,

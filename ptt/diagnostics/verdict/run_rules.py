@@ -50,6 +50,7 @@ from ptt.diagnostics.statistics.trend import classify_trend
 from ptt.diagnostics.statistics.windows import covered_until
 from ptt.diagnostics.store.diagnosis import with_tables
 from ptt.diagnostics.store.manifest import Manifest
+from ptt.diagnostics.verdict.at_onset import with_context
 from ptt.diagnostics.verdict.causes import explains
 from ptt.diagnostics.verdict.coverage import what_was_seen
 from ptt.diagnostics.verdict.headline import contaminated, verdict_of, why_nothing_was_judged
@@ -172,6 +173,7 @@ def diagnosis_of(
         tables=gathered.tables,
         explains=explains(),
         outcome=outcome,
+        context=partial(with_context, evidence=evidence),
     )
     replayed = _unless_it_crashes("stop-replay", partial(_replay, gathered, verdicts), crashes)
     diagnosis = replace(diagnosis, stop_replay=replayed)

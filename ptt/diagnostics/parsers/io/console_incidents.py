@@ -28,26 +28,46 @@ TIMEOUT: Final = (
 )
 """Something timed out; a timeout with its number of seconds is a setting, unless it was exceeded or waited for."""
 KINDS: Final = {
+    "unscored": r"\b(?:returned|returning|is|was|are|were|got) None\b|"
+    r"\b(?:auto-)?set(?:ting)? (?:\w+ ){0,3}to (?:0|zero)\b|"
+    r"\bscor(?:e|ed|ing) (?:\w+ ){0,2}as (?:0|zero)\b",
     "evicted": r"\bevict\w{0,4}\b|\b(?:too |as )?stale\b",
     "dropped": r"\b(?:dropp(?:ed|ing)|discard(?:ed|ing)|throw(?:n|ing) away|skipp(?:ed|ing))\b",
     "timed_out": TIMEOUT,
     "retried": r"\bretr(?:y|ying|ied|ies)\b|\bre-?(?:dispatch|schedul|queu|submit)\w{0,4}\b",
     WAITING: r"\bno progress\b|\b(?:still )?waiting (?:for|on)\b|\bstuck\b",
-    "failed": r"\bfail(?:ed|ures?|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b",
+    "failed": r"\bfail(?:ed|ures?|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b"
+    r"|\bHTTP (?:error |status |code ){0,2}[4-7]\d\d\b(?! ?OK)|\berror(?: code)?\W{1,3}[4-7]\d\d\b",  # digits are 7s
 }
 """How a line says what became of a sample, the plainest first: what was dropped after a timeout was dropped."""
+TROUBLE: Final = "trouble"
+OF_TROUBLE: Final = re.compile(
+    rf"{KINDS['failed']}|{TIMEOUT}|{KINDS['retried']}|\brefused\b|\bunreachable\b|\bunavailable\b|\bunhealthy\b|"
+    r"\bout of memory\b|\bOOM\b|\bno (?:space|resources)\b|\b(?:died|dead|killed|exited|lost|restart\w{0,4})\b|"
+    r"\bfall(?:s|ing)?[ -]?back\b|\brate.?limit",
+    re.IGNORECASE,
+)
+"""A line of trouble that speaks of no sample: of a server, a network, a worker."""
+NO_TROUBLE: Final = re.compile(
+    r"(?i)\bmax_?retr|\bretries\s?[=:]|\b(?:error|fail)\w{0,5}[_ ]?(?:rate|ratio|mean)?\s?[:=]\s?[\d.]"
+)
+"""A setting, or a figure among others."""
 PATTERNS: Final = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in KINDS.items()}
 MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp", b"ime", b"imi", b"etr", b"tale",
                 b"vict", b"bort", b"rash", b"redisp", b"resch", b"re-", b"progress", b"aiting", b"tuck", b"requeu",
-                b"resub")  # fmt: skip
+                b"resub", b"efused", b"nreach", b"memory", b"OOM", b"died", b"dead", b"kill", b"lost", b"exited",
+                b"HTTP", b"limit", b"allback", b"alling back", b" None", b"set to", b" as 0", b" as zero")  # fmt: skip
 OF_SAMPLES: Final = re.compile(rf"(?<![A-Za-z]){UNIT}(?![a-z])|{UNIT}(?=[A-Z])", re.IGNORECASE)
-QUEUES: Final = re.compile(r"\A(?=.*\bno progress\b)(?=.*\b(?:queue|collected|workers?)\b)", re.IGNORECASE)
+QUEUES: Final = re.compile(
+    r"\A(?=.*\bno progress\b)(?=.*\b(?:queue|collected|workers?)\b)|\baborted\W{1,3}exception\b", re.IGNORECASE
+)
 HEADED: Final = re.compile(
     r"(?:\S{1,80} )?(?:\[\w{1,40}\] ){0,3}(?:training |train |global )?step ?#?(\d{1,9})[:,]", re.IGNORECASE
 )
 """A line that begins with the step it speaks of."""
 NONE: Final = re.compile(
-    r"\b(?:no|without|0|zero) (?:\w+ )?(?:fail|error|timeout|dropp|retr)|\b(?:fail|error|drop)\w{0,5}\s?[:=]\s?0\b",
+    r"\bNamespace\(|\b(?:no|without|0|zero) (?:\w+ )?(?:fail|error|timeout|dropp|retr)|"
+    r"\b(?:fail|error|drop)\w{0,5}\s?[:=]\s?0\b",
     re.IGNORECASE,
 )
 NO_SAMPLES: Final = (
@@ -64,8 +84,11 @@ ALIKE: Final = bytes.maketrans(
 )  # a line and the next differ by digits; a 0 says that none was
 MAX_CACHED_LINES: Final = 10_000  # distinct lines, digits aside, whose reading is cached
 WORD: Final = re.compile(r"[A-Za-z][A-Za-z]+")
+NAMED: Final = re.compile(r"(?<!\S)[\w.]*\w[_-]\S*\d[\w-]*")  # one sample's or one machine's own name
 MAX_WORDS: Final = 7  # of a line that name what happened
+ALIKE_WORDS: Final = 0.8  # of the words: names of hosts and folders may be masked
 MAX_SHAPES: Final = 12  # of a kind: a line that holds names of samples would otherwise make a series of each
+MAX_TROUBLES: Final = 40  # of lines that speak of no sample: what is new where a metric breaks must not be lost
 OTHER: Final = "other"
 
 MAX_CHARS: Final = 1000  # of a line that are looked at
@@ -112,6 +135,20 @@ def kind_of(text: str) -> str | None:
     return next((kind for kind, pattern in PATTERNS.items() if pattern.search(text)), None)
 
 
+def _is_trouble(text: str) -> bool:
+    return bool(OF_TROUBLE.search(text)) and not (NOISE.search(text) or NONE.search(text) or NO_TROUBLE.search(text))
+
+
+def words_alike(text: str, shape: str) -> bool:
+    """Return whether a line is one of those that a series counts by their first words, whatever was put before it."""
+    words = shape.split()
+    return len(set(words) & set(WORD.findall(text))) >= ALIKE_WORDS * len(set(words))
+
+
+def _shape(text: str) -> str:
+    return " ".join(WORD.findall(NAMED.sub(" ", safe_line(text)))[:MAX_WORDS])
+
+
 def _spoken(line: bytes) -> str:
     """Return what a line says, without what launchers and loggers put before it."""
     text = without_prefix(ESCAPES.sub("", line[:MAX_CHARS].decode("utf-8", "replace")).strip())
@@ -153,7 +190,7 @@ class SampleLines:
 
     def _words(self, text: str) -> tuple[str, str, bool] | None:
         """Return the kind of a line, the words that name what happened, and whether a number in it counts."""
-        kind = kind_of(text)
+        kind = kind_of(text) or (TROUBLE if _is_trouble(text) else None)
         if kind is None:
             return None
         headed = HEADED.match(text)
@@ -179,11 +216,10 @@ class SampleLines:
         self._sums.clear()
 
     def _shape(self, kind: str, text: str) -> str:
-        words = WORD.findall(safe_line(text))
-        shape = " ".join(words[:MAX_WORDS])
+        shape = _shape(text)
         known = self._shapes.setdefault(kind, [])
         if shape not in known:
-            if len(known) >= MAX_SHAPES:
+            if len(known) >= (MAX_TROUBLES if kind == TROUBLE else MAX_SHAPES):
                 return OTHER
             known.append(shape)
         return shape

@@ -397,6 +397,28 @@ def listed_arguments(text: str) -> dict[str, Any]:
     return {name: _scalar(value.strip()) for name, value in _LISTED_ARGUMENT.findall(_LINE_HEAD.sub("", text))}
 
 
+_NAMESPACE: Final = re.compile(r"\bNamespace\(.{1,60000}\)")
+
+
+def namespace_arguments(text: str) -> dict[str, Any]:
+    """Return the arguments of an `argparse.Namespace` that a trainer prints on one line (slime, miles)."""
+    for match in _NAMESPACE.finditer(text):
+        try:
+            call = ast.parse(match[0], mode="eval").body
+            if isinstance(call, ast.Call):
+                return {one.arg: _literal(one.value) for one in call.keywords if one.arg is not None}
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+    return {}
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:  # an object that only its program can make
+        return LEFT_OUT
+
+
 def _closing(text: str, start: int) -> int | None:
     depth = 0
     for match in re.finditer(r"[{}]", text[start : start + MAX_PRINTED]):

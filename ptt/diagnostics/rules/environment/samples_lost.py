@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.sample_counters import LOST, SampleCounters, cohorts
+from ptt.diagnostics.evidence.sample_counters import EPISODES, LOST, MISSING, UNFINISHED, SampleCounters, cohorts
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import JsonScalar, Link, Severity, Steps
 from ptt.diagnostics.rules.interface import REWARDED_LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
@@ -38,6 +38,7 @@ KEPT_SHARE = 0.5  # of the fall over all samples: if those that finished lost le
 MIN_FALL = 0.1  # of the reward before: less is nothing to explain
 COUNT_FACTOR = 4.0  # times the usual count, where nothing tells of how many: no batch size explains that
 MIN_COUNT = 4.0  # samples a step over the usual count
+SHORTER = 0.8  # of the first length: what takes long is what is lost
 MAX_TOLD = 2  # errors that a claim names
 BESIDE_STEPS = 20  # before a stretch, or after it: what the reward is compared with
 CAUSES = (
@@ -86,6 +87,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if counters is None or lost is None or len(lost.finite()[0]) < MIN_STEPS:
         return _unjudged(lost)
     values = lost.finite()[1]
+    if lost.name == MISSING and (short := _short_batches(values, limits["rise"])) is not None:
+        return _finding(evidence, counters, lost, short, 0.0, limits)
     usual = usual_level(values)[0]
     stretches = [found for found in stretches_above(values, margin=limits["rise"]) if found.excess >= MIN_LOST_STEPS]
     if stretches:
@@ -177,9 +180,9 @@ def _finding(
     when += "" if stretch.lasting else f" to step {last}"
     beside = "" if math.isnan(usual) else f", {pct(usual)} otherwise"
     return Finding(
-        severity=_severity(stretch, reward, limits=limits),
-        claim=f"{pct(stretch.mean)} of samples are lost to failures {when}{beside}{_errors(counters)}"
-        + _reward_clause(reward),
+        severity=_severity(stretch, reward, missing=lost.name == MISSING, limits=limits),
+        claim=f"{pct(stretch.mean)} of samples {_lost_words(lost)} {when}{beside}{_errors(counters) or _counter(lost)}"
+        + (_reward_clause(reward) or _shorter(evidence, stretch)),
         observed=stretch.mean,
         limit=limits["chronic"] if math.isnan(usual) else usual + limits["rise"],
         unit="share",
@@ -196,7 +199,43 @@ def _finding(
     )
 
 
-def _severity(stretch: Stretch, reward: RewardBeside | None, *, limits: Limits) -> Severity:
+def _lost_words(lost: Series) -> str:
+    """Say what became of lost samples, as far as the counter tells."""
+    words = {MISSING: "are missing from batches that were full before", UNFINISHED: "end without a reward"}
+    return words.get(lost.name, "are lost to failures")
+
+
+def _counter(lost: Series) -> str:
+    return "" if lost.raw_name == EPISODES else f" ({lost.raw_name})"
+
+
+def _shorter(evidence: Evidence, stretch: Stretch) -> str:
+    """Say that what is left grew shorter, where samples are lost all along and others are made in their place."""
+    length = evidence.metrics.get("len/response_mean")
+    if length is None or stretch.first or not stretch.lasting or len(length.finite()[0]) < MIN_LOGGED:
+        return ""
+    values = length.finite()[1]
+    first, last = float(values[: length.width].mean()), float(values[-length.width :].mean())
+    if last > SHORTER * first:
+        return ""
+    return f"; what is trained on is what gets through: its length went from {sig(first)} to {sig(last)} tokens"
+
+
+def _short_batches(values: FloatArray, margin: float) -> Stretch | None:
+    """Return the stretch from the first batch that was not full to the last, where a tenth of them all is missing."""
+    short = np.flatnonzero(values > margin)
+    if len(short) < MIN_STEPS:
+        return None
+    first, last = int(short[0]), int(short[-1])
+    while first + 1 < last and (values[first + 1 : first + 1 + MIN_STEPS] > 0).mean() < KEPT_SHARE:  # one by itself
+        short = short[1:]
+        first = int(short[0])
+    mean, lasting = float(values[first : last + 1].mean()), len(values) - 1 - last <= MIN_STEPS
+    excess = float(values[first : last + 1].sum())
+    return Stretch(first=first, last=last, mean=mean, excess=excess, lasting=lasting) if mean > margin else None
+
+
+def _severity(stretch: Stretch, reward: RewardBeside | None, *, missing: bool, limits: Limits) -> Severity:
     """Return how much it matters: most where failed samples teach, least where they are sampled anew and it is over.
 
     Where a logged reward fell by them alone, they are what there is to know of that fall.
@@ -205,7 +244,9 @@ def _severity(stretch: Stretch, reward: RewardBeside | None, *, limits: Limits) 
     if reward is not None and reward.trained:
         return Severity.HIGH if much else Severity.MEDIUM
     explains = reward is not None and reward.explained and reward.logged
-    return Severity.MEDIUM if much and (stretch.lasting or explains) else Severity.LOW
+    return (
+        Severity.MEDIUM if (much and (stretch.lasting or explains)) or (missing and stretch.lasting) else Severity.LOW
+    )
 
 
 def _errors(counters: SampleCounters) -> str:

@@ -3,7 +3,8 @@
 What: in the last third of the evaluations, the share of answers cut at the length limit lies 0.2 above that of training
 on average and at least 0.1 at each one; or training makes at least one tool call in two trajectories and evaluation at
 most a twentieth of that. Cut answers are medium where the gap grew by 0.2 over the run, low where it was there from the
-start: harder tasks are cut more often too.
+start: harder tasks are cut more often too; high where half are cut, hardly any in training, and next to nothing is
+earned: such answers are junk.
 Why it matters: such a figure measures the limit or the missing tool, not the policy. A reward that evaluation does not
 follow is then no reward hacking, and a gap between splits no contamination.
 What it is not: a policy that has stopped calling tools in training as well.
@@ -25,6 +26,13 @@ from ptt.diagnostics.wording import pct, sig
 CUT_GAP = 0.2  # of the answers: a score can be off by this much
 MIN_CALLS = 0.5  # calls a trajectory in training: below it, tools are not essential
 CALL_SHARE = 0.05  # of training's calls: next to none, whatever the suite's prompts
+JUNK_SHARE = 0.5  # of the answers cut, and hardly any in training: they do not end
+JUNK_REWARD = 0.1  # of what training earns
+JUNK_CAUSES = (
+    "the engine slept and woke for the evaluation, and its prefix or KV cache was not reset",
+    "the evaluation samples from other weights than training, or through another chat template",
+)
+JUNK_NEXT = ("turn prefix caching off, or call reset_prefix_cache() before the engine sleeps; then evaluate again",)
 CUT = "len/clipped_frac"
 ENABLE = "TRL logs completions/clipped_ratio and tools/call_frequency for evaluations too: set eval_strategy"
 CONFIRM = ("compare the evaluation's length limit and tools with those of training",)
@@ -41,7 +49,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             missing=("eval/len/clipped_frac",),
             enable=ENABLE,
         )
-    judged = ((_cut if pair[0].name == CUT else _without_tools)(*pair, limits) for pair in pairs)
+    judged = (_cut(evidence, *pair, limits) if pair[0].name == CUT else _without_tools(*pair, limits) for pair in pairs)
     findings = [finding for finding in judged if finding is not None]
     serious = tuple(finding for finding in findings if finding.severity.at_least(Severity.MEDIUM))
     if serious:
@@ -66,7 +74,12 @@ def _beside_training(evidence: Evidence, condition: Condition) -> tuple[IntArray
 
 
 def _cut(
-    condition: Condition, steps: IntArray, evaluated: FloatArray, trained: FloatArray, limits: Limits
+    evidence: Evidence,
+    condition: Condition,
+    steps: IntArray,
+    evaluated: FloatArray,
+    trained: FloatArray,
+    limits: Limits,
 ) -> Finding | None:
     gap, third, limit = evaluated - trained, len(steps) // 3, limits["cut"]
     early, late = float(gap[:third].mean()), float(gap[-third:].mean())
@@ -75,20 +88,39 @@ def _cut(
     grew = late - early >= limit and float(gap[-third:].min()) > float(gap[:third].max())
     onset = _since(gap > early + (late - early) / 2) if grew else 0
     share = float(evaluated[-third:].mean())
+    junk = _earns_nothing(evidence) if share >= JUNK_SHARE and float(trained[-third:].mean()) < limit else ""
     return Finding(
-        severity=Severity.MEDIUM if grew else Severity.LOW,
+        severity=Severity.HIGH if junk else Severity.MEDIUM if grew else Severity.LOW,
         claim=f"{pct(share)} of evaluated answers are cut at the length limit, {float(trained[-third:].mean()):.0%} of "
-        "those in training",
+        f"those in training{junk}",
         observed=late,
         limit=limit,
         unit="share",
         onset_step=int(steps[onset]),
         onset_interval=(int(steps[max(0, onset - 1)]), int(steps[onset])),
         evidence={"metric": condition.name, "logged_as": condition.series.raw_name, "early": early, "late": late},
-        causes=("a shorter limit in evaluation than in training", "prompts of the suite that need longer answers"),
-        confirm=CONFIRM,
-        next=NEXT,
+        causes=("a shorter limit in evaluation than in training", "prompts of the suite that need longer answers")
+        if not junk
+        else JUNK_CAUSES,
+        confirm=("read ten answers of one evaluation: are they language?",) if junk else CONFIRM,
+        next=(*JUNK_NEXT, *NEXT) if junk else NEXT,
     )
+
+
+def _earns_nothing(evidence: Evidence) -> str:
+    """Say that evaluations earn next to nothing of what the same figure is in training, as the end of a claim."""
+    figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
+    for figure in figures:
+        if figure.twin is None or len(figure.series.finite()[0]) < MIN_POINTS or not len(figure.twin.finite()[0]):
+            continue
+        evaluated, trained = float(np.median(figure.series.finite()[1])), float(np.median(figure.twin.finite()[1]))
+        if 0 <= evaluated < JUNK_REWARD * trained:
+            return (
+                f", and {figure.title} is {sig(evaluated)} where {figure.twin.raw_name} is {sig(trained)}: what the "
+                "engine writes in evaluations is junk, and training is sound (a stale prefix cache or other weights "
+                "after it slept and woke)"
+            )
+    return ""
 
 
 def _without_tools(
@@ -122,6 +154,6 @@ def _since(true: np.ndarray) -> int:
 
 
 RULE = rule(
-    check, "eval-unlike-training", Link.EVALUATION, max_severity=Severity.MEDIUM, cut=CUT_GAP, calls=MIN_CALLS,
+    check, "eval-unlike-training", Link.EVALUATION, cut=CUT_GAP, calls=MIN_CALLS,
     share=CALL_SHARE,
 )  # fmt: skip

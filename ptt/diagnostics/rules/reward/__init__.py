@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -154,6 +155,10 @@ class Gain:
         return f"{self.name} ({sig(self.start)} → {sig(self.late)})"
 
 
+RISEN_SHARE: Final = 0.1  # of its level
+NO_OUTCOME: Final = re.compile(r"(?i)len(?:gth)?s?(?:$|[/_])|tokens|time|seqs")  # what is measured of correct answers
+
+
 def gains_since(evidence: Evidence, start: int, minimum: float) -> Sequence[Gain]:
     """Return the outcomes that longer answers or more calls could have been for, or the reward if no outcome says."""
     outcomes = [series for _, series in sorted(rewards_of(evidence).outcomes.items())]
@@ -164,6 +169,15 @@ def gains_since(evidence: Evidence, start: int, minimum: float) -> Sequence[Gain
     return [gain for gain in gains if gain.state is not OutcomeState.UNSURE] or (
         [_gain(reward, start, minimum)] if reward is not None else []
     )
+
+
+def risen_outcomes(evidence: Evidence, since: int) -> list[Gain]:
+    """Return the outcomes, of training or an evaluation, that rose since a step by a tenth and beyond their noise."""
+    outcomes = [series for _, series in sorted(rewards_of(evidence).outcomes.items())]
+    if evidence.evaluation is not None:
+        outcomes += [figure.series for figure in evidence.evaluation.figures if figure.outcome]
+    gains = [_gain(series, since, RISEN_SHARE) for series in outcomes if not NO_OUTCOME.search(series.raw_name)]
+    return [gain for gain in gains if gain.state is OutcomeState.ROSE]
 
 
 def _gain(series: Series, since: int, minimum: float) -> Gain:

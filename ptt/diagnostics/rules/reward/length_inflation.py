@@ -17,13 +17,14 @@ from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, OutcomeSta
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, Verdict, rule
-from ptt.diagnostics.rules.reward import NEW_TASKS, gains_since, with_new_tasks
-from ptt.diagnostics.rules.single_series import requires_metric
+from ptt.diagnostics.rules.reward import NEW_TASKS, gains_since, risen_outcomes, with_new_tasks
+from ptt.diagnostics.rules.single_series import last_mean, requires_metric
 from ptt.diagnostics.wording import sig
 
 # times the early length: healthy runs that learn to reason or to call tools reach less, or gain by it
 GROWTH_FACTOR = 1.5
 START_FACTOR = 1.25  # of the early length, half-way to the limit: gains since then are compared with the longer answers
+LOST_SHARE = 0.1  # of the samples: what they take from the reward hides what longer answers gained
 MIN_LENGTH = 16.0  # tokens: below, a factor says nothing
 ENABLE = "log it: TRL logs completions/mean_length, veRL response_length/mean, slime rollout/response_len/mean"
 
@@ -51,6 +52,8 @@ def check(length: Series, evidence: Evidence, limits: Limits) -> Verdict:
     risen = [gain for gain in gains if gain.state is OutcomeState.ROSE]
     if risen:
         return Healthy(reason=f"responses grew {sig(early)} → {sig(late)}, and {risen[0].words} with them")
+    if (told := _explained_otherwise(evidence, start)) is not None:
+        return Healthy(reason=f"responses grew {sig(early)} → {sig(late)}, and {told}")
     flat = [gain for gain in gains if gain.state is OutcomeState.FLAT]
     clause = f" while {flat[0].words} did not rise" if flat else ""
     at_once = with_new_tasks(evidence, length, early, late, onset)
@@ -70,6 +73,19 @@ def check(length: Series, evidence: Evidence, limits: Limits) -> Verdict:
                  "read five of the longest samples: steps of work, repetition, or padding?"),
         next=("try a length penalty or a cap in a short run and change nothing else; decide by the outcome",),
     )  # fmt: skip
+
+
+def _explained_otherwise(evidence: Evidence, start: int) -> str | None:
+    """Return why a reward that does not rise says nothing of longer answers; None where it may."""
+    reward = evidence.metrics.get("reward/mean")
+    change = change_since_start(reward) if reward is not None else None
+    risen = risen_outcomes(evidence, start)
+    if risen and change is not None and change.sds <= -CHANGE_SDS:
+        return f"{risen[0].words} rose while the reward fell: it does not measure the outcome"
+    lost = evidence.counters.lost if evidence.counters is not None else None
+    if lost is not None and len(lost.finite()[0]) >= MIN_VALUES and last_mean(lost) >= LOST_SHARE:
+        return "samples that are lost to failures hold the reward down"
+    return None
 
 
 RULE = rule(

@@ -13,6 +13,7 @@ Source: noise is the values' distance from their running median, widened for aut
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
 from typing import Final
@@ -24,7 +25,7 @@ from ptt.diagnostics.evidence.baseline_shift import CHANGE_SDS, change_since_bes
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
-from ptt.diagnostics.rules.reward import mean_reward, steady_decline
+from ptt.diagnostics.rules.reward import Gain, mean_reward, risen_outcomes, steady_decline
 from ptt.diagnostics.statistics.small_sample import MAX_FEW, MIN_FEW, FewFall, fall_from_best
 from ptt.diagnostics.wording import sig
 
@@ -40,6 +41,11 @@ MOVED_SDS: Final = 8.0  # standard errors of a difference of means: some hundred
 MOVED_SHARE: Final = 0.3  # of the larger level
 MOVED_AT_ONCE: Final = 0.5  # of that move: what a steady trend makes from one five to the next is a quarter
 MAX_BESIDE: Final = 2
+OF_SCORING: Final = (
+    "answers are cut at the length limit, cannot be parsed, and are punished as malformed",
+    "samples whose environment or scorer failed count as wrong answers",
+    "a penalty on length, format or calls outgrew what is paid for the outcome",
+)
 MIN_FALL_SHARE = 0.3  # of the best level
 HIGH_FALL_SHARE = 0.7  # of it: little of what was learnt is left
 
@@ -58,8 +64,27 @@ def reward_of_few(evidence: Evidence) -> Series | NotJudged:
 def check(reward: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Hold the best window of the reward against its end."""
     verdict = _judged(reward, limits)
-    beside = _moved_with(evidence, verdict) if isinstance(verdict, Finding) else ""
-    return replace(verdict, claim=verdict.claim + beside) if isinstance(verdict, Finding) else verdict
+    if not isinstance(verdict, Finding):
+        return verdict
+    risen = risen_outcomes(evidence, int(reward.finite()[0][reward.width - 1]))
+    verdict = replace(verdict, claim=verdict.claim + _moved_with(evidence, verdict))
+    return _though(verdict, risen) if risen else verdict
+
+
+def _though(fall: Finding, risen: Sequence[Gain]) -> Finding:
+    """Say that outcomes rose all the same: what is punished is not that the policy got worse."""
+    told = " and ".join(gain.words for gain in risen[:MAX_BESIDE])
+    return replace(
+        fall,
+        claim=f"{fall.claim}; yet {told} rose: something else than wrong answers lowers it (answers cut at a limit and "
+        "taken for malformed, failures scored as wrong, a penalty)",
+        causes=OF_SCORING,
+        confirm=("read ten samples with the lowest reward of the last steps: are they wrong, cut, or not scored?",),
+        next=(
+            "log each part of the reward, and how many samples are cut, malformed or unscored",
+            "raise the limit, or give cut and unscored answers no reward instead of a low one",
+        ),
+    )
 
 
 def _moved_with(evidence: Evidence, fall: Finding) -> str:

@@ -25,6 +25,7 @@ from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.systems import end_of
 from ptt.diagnostics.rules.systems.out_of_memory import by_memory
+from ptt.diagnostics.wording import sig
 
 MIN_DONE_SHARE = DONE_SHARE  # of the planned steps: the last one may not have been saved
 MAX_LINE: Final = 120  # letters of the console's last line that a claim repeats
@@ -60,6 +61,13 @@ HOW: Final = {
     Ending.SHORT: "The record of the run ends",
 }
 
+DRY: Final = re.compile(r"(?i)\bnum_gen_batches\b|\bgenerated too many\b|\bmax_num_gen_batches\b")
+BATCHES_DRAWN: Final = re.compile(r"(?i)(?:num|n)_?gen_?batch")
+RAN_DRY: Final = (
+    "the task is solved: nearly all groups are all right, and are filtered out",
+    "the prompts are too hard, or the scorer fails: nearly all groups are all wrong",
+)
+
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how the run ended."""
@@ -94,13 +102,27 @@ def _crash(evidence: Evidence, end: RunEnd, progress: Progress) -> Finding:
         else "resume from the last checkpoint whose metrics are finite"
     )
     where = progress.at or (" before any metric was logged" if raised else "")
+    dry = _ran_dry(evidence, end.known_by or "")
     return replace(
-        _finding(evidence, end, progress, severity=Severity.HIGH, claim=head + where),
-        link=link,
-        causes=("an uncaught exception", "a rank that timed out in a collective"),
+        _finding(evidence, end, progress, severity=Severity.HIGH, claim=head + where + dry),
+        link=Link.TRAINING_SIGNAL if dry else link,
+        causes=RAN_DRY if dry else ("an uncaught exception", "a rank that timed out in a collective"),
         confirm=(f"read {end.source} around it, and find the earliest error of every rank",),
         next=(f"fix what {end.place or 'the earliest error'} raised", again),
     )
+
+
+def _ran_dry(evidence: Evidence, raised: str) -> str:
+    """Say that dynamic sampling found too few prompts that teach, as the end of a claim; empty for any other end."""
+    if not DRY.search(raised):
+        return ""
+    known = (*evidence.metrics.values(), *evidence.other.values())
+    drawn = next((one for one in known if BATCHES_DRAWN.search(one.raw_name) and len(one.finite()[0])), None)
+    told = ""
+    if drawn is not None:
+        values = drawn.finite()[1]
+        told = f": {drawn.raw_name} rose from {sig(float(values[: drawn.width].mean()))} to {sig(float(values[-1]))}"
+    return f"; dynamic sampling no longer found enough groups whose rewards differ, and drew ever more batches{told}"
 
 
 def _interruption(evidence: Evidence, end: RunEnd, progress: Progress) -> Finding:

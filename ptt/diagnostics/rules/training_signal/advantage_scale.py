@@ -4,6 +4,7 @@ What: the standard deviation of the advantages stays above five times its own ea
 none is logged, the distance from the smallest to the largest advantage of a step stands in for it.
 Why it matters: the advantage is the factor on every gradient. Five times as large acts like five times the learning
 rate, and an update may leave the trust region. Near zero, the policy learns nothing while everything seems to run.
+Single steps are judged too: a range thirty times the usual one, and above 50, is a division by almost nothing.
 What it is not: a solved task. Where advantages vanish while the reward rose, the finding is low. Nor a sparse start:
 groups that all fail have no advantages, and growth from there to the usual scale is learning.
 What to do: look at the reward first (scale, outliers, a component that grew), then at how advantages are normalised: by
@@ -14,9 +15,12 @@ the group's deviation. The factors are our own.
 
 import math
 
+import numpy as np
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall, lasting_rise
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.metrics.aliases import bare_name
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause
@@ -30,6 +34,10 @@ RANGES = (
     ("critic/advantages/max", "critic/advantages/min"),  # veRL
     ("advantages/max", "advantages/min"),  # NeMo-RL
 )
+DIVIDED_FACTOR = 30.0  # times the usual range: of n samples normalised by their group none passes the root of n - 1
+SPIKE_FLOOR = 50.0  # groups of 2,500 samples: no usual size gives more
+MAX_SPIKES = 0.1  # of the steps
+BESIDE = ("grad_norm", "loss/total", "reward/mean")
 FALL_FACTOR = 0.1  # of the early level: nine tenths of the signal are gone
 
 
@@ -55,13 +63,61 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     for shift, verb in ((up, "grew"), (down, "vanished")):
         if shift is not None and not shift.ended and shift.early > 0:
             return _finding(series, shift, verb, what, outcome(evidence))
+    if what == "range" and (spike := _spike(series, evidence, limits)) is not None:
+        return spike
     return Healthy(reason=f"the {what} of advantages ends at {sig(last_mean(series))}")
+
+
+def _spike(series: Series, evidence: Evidence, limits: Limits) -> Finding | None:
+    """Return single steps with advantages that no normalisation gives: they were divided by almost nothing."""
+    steps, values = series.finite()
+    usual = float(np.median(values))
+    at = np.flatnonzero(values > max(limits["divided"] * usual, SPIKE_FLOOR))
+    if not 0 < len(at) <= MAX_SPIKES * len(values):
+        return None
+    worst = int(at[np.argmax(values[at])])
+    step = int(steps[worst])
+    beside = [text for name in BESIDE if (text := _at(evidence, name, step))]
+    more = f" and {len(at) - 1} more" if len(at) > 1 else ""
+    there = f"; there {' and '.join(beside)}" if beside else ""
+    return Finding(
+        severity=Severity.MEDIUM,
+        claim=f"The advantages lie {sig(float(values[worst]))} apart at step {step}{more}, {sig(usual)} usually: they "
+        f"were divided by a spread of almost 0, of a group with all but equal rewards{there}",
+        observed=float(values[worst]),
+        limit=limits["divided"] * usual,
+        unit="advantage",
+        onset_step=int(steps[at[0]]),
+        onset_interval=(int(steps[at[0]]), int(steps[at[0]])),
+        evidence=series_evidence(series, usual=usual, at_steps=", ".join(str(one) for one in steps[at][:20].tolist())),
+        causes=(
+            "the standard deviation of a group, or of its other members (leave-one-out), is a rounding residue and "
+            "passes a guard of `std > 0`",
+            "no epsilon is added to the standard deviation",
+        ),
+        confirm=(f"print rewards, mean and standard deviation of the groups of step {step}: which spread is near 0?",),
+        next=(
+            "treat a spread below 1e-3 as 0: such a group teaches nothing",
+            f"go back to the checkpoint before step {step}, or clip advantages",
+        ),
+    )
+
+
+def _at(evidence: Evidence, name: str, step: int) -> str:
+    """Return what a metric is at a step, and what it usually is; empty where it is not logged there."""
+    series = evidence.metrics.get(name)
+    at, values = (np.zeros(0), np.zeros(0)) if series is None else series.finite()
+    place = np.flatnonzero(at == step)
+    if series is None or not len(place):
+        return ""
+    return f"{series.raw_name} is {sig(float(values[place[-1]]))} instead of {sig(float(np.median(values)))}"
 
 
 def _range(evidence: Evidence) -> Series | None:
     """Return the largest advantage of a step less the smallest, where both are logged."""
+    by_name = {bare_name(name): series for name, series in evidence.other.items()}
     for names in RANGES:
-        high, low = (evidence.other.get(name) for name in names)
+        high, low = (by_name.get(name) for name in names)
         if high is not None and low is not None and len((both := aligned(high, low))[0]) >= MIN_VALUES:
             return derived(high, both[0], both[1] - both[2])
     return None
@@ -96,4 +152,5 @@ RULE = rule(
     max_severity=Severity.MEDIUM,
     exploded=GROWTH_FACTOR,
     vanished=FALL_FACTOR,
+    divided=DIVIDED_FACTOR,
 )

@@ -13,6 +13,7 @@ Source: DAPO (arXiv 2503.14476, section 3.4, overlong filtering and soft punishm
 veRL `response_length/clip_ratio`. The shares are our own.
 """
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,7 @@ from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause
 from ptt.diagnostics.rules.single_series import derived, last_mean, lasting_excess, logged, series_evidence
-from ptt.diagnostics.wording import pct
+from ptt.diagnostics.wording import pct, sig
 
 SHARE_LIMIT = 0.5  # of the responses: more are cut than end
 RISE_FLOOR = 0.25  # of the responses: what a share that rose must reach to matter
@@ -32,6 +33,11 @@ RISE_MARGIN = 0.2  # over its own early level
 MIN_AT_LIMIT = 3  # logged steps at the end: a batch mean does not hit one number that often by chance
 MIN_LIMIT = 16.0  # tokens: a task may ask for answers of one short length
 SAME_LENGTH = 1e-6  # relative: precision of a float32 mean of equal numbers
+TURNS = re.compile(
+    r"(?i)(?:^|[/_])(?:num_)?turns(?:[/_](?:mean|avg)|_per_\w+)?$|steps_per_traj|(?:avg|mean)_(?:num_)?turns"
+)
+MIN_TURNS = 1.5  # on average: with less there is nothing after the first answer
+MORE_TURNS = 1.2  # times
 ENABLE = "log the share of responses that end at the length limit"
 
 
@@ -75,7 +81,8 @@ def _finding(evidence: Evidence, series: Series, limit: float, onset: int, inter
     return Finding(
         severity=Severity.HIGH if reward is Outcome.FELL and last > SHARE_LIMIT else Severity.MEDIUM,
         claim=f"{pct(last)} of responses are cut at the length limit{outcome_clause(reward)}"
-        + ("; they are masked out of the loss" if masked else ""),
+        + ("; they are masked out of the loss" if masked else "")
+        + _turns_words(evidence, onset),
         observed=last,
         limit=limit,
         unit="share",
@@ -94,6 +101,25 @@ def _finding(evidence: Evidence, series: Series, limit: float, onset: int, inter
             "then mask overlong samples out of the loss, or penalise them softly, and change nothing else",
         ),
     )
+
+
+def _turns_words(evidence: Evidence, onset: int) -> str:
+    """Say that episodes take more turns while their text stays at the limit: what is cut are the later turns."""
+    known = (one for one in (*evidence.metrics.values(), *evidence.other.values()) if TURNS.search(one.raw_name))
+    for series in known:
+        steps, values = series.finite()
+        before, after = (
+            values[steps <= max(onset, int(steps[min(len(steps), series.width) - 1]))],
+            values[-series.width :],
+        )
+        if len(values) < MIN_LOGGED or not len(before) or before.mean() < MIN_TURNS:
+            continue
+        if after.mean() >= MORE_TURNS * before.mean():
+            return (
+                f"; {series.raw_name} went from {sig(float(before.mean()))} to {sig(float(after.mean()))} meanwhile: a "
+                "limit for one answer cuts whole episodes, and their later turns never reach the loss"
+            )
+    return ""
 
 
 RULE = rule(check, "truncated-share", Link.TRAINING_SIGNAL, most=SHARE_LIMIT, risen=RISE_FLOOR, families=LANGUAGE)

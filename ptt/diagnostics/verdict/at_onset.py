@@ -1,0 +1,157 @@
+"""Say what the logs show where a finding sets in: that the run was started again, and lines of its console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.excursions import EVALUATION, RESTART, happened_at
+from ptt.diagnostics.evidence.sample_counters import LINES
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import Finding, JsonScalar, Link, Severity, Steps
+from ptt.diagnostics.parsers.io.console_incidents import words_alike
+from ptt.diagnostics.rules.comes_and_goes import MISMATCHES
+from ptt.diagnostics.wording import counted, sig
+
+NEAR: Final = 20  # steps: what is dated worse than this goes with nothing
+WINDOW: Final = 20  # logged steps from the onset on in which lines are counted
+TIMES: Final = 5.0  # as many a step as before: lines that came all along say nothing of the onset
+PARTED: Final = 3.0  # times its early level, at all steps up to the onset
+MIN_PARTED: Final = 5  # steps before the onset
+OF_POLICY: Final = frozenset({Link.EXPLORATION, Link.REWARD, Link.POLICY_UPDATE, Link.NUMERICS})
+MAX_QUOTE: Final = 140  # characters of a line
+QUOTES: Final = frozenset({"run-stalled", "run-cut-short", "out-of-memory", "slow-steps"})
+"""Findings that quote the console themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Happened:
+    """Steps of what may set a fault off: the last before each new start, and that of the first evaluation."""
+
+    restarts: Sequence[int]
+    evaluation: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Line:
+    """Lines of the console of one wording, around an onset."""
+
+    name: str
+    first_step: int
+    count: float
+    before: float  # a step
+
+
+def with_context(findings: Sequence[Finding], evidence: Evidence) -> tuple[Finding, ...]:
+    """Add to each root of medium severity or above what happened in the run just where it sets in."""
+    if not any(map(_is_asked, findings)):
+        return tuple(findings)
+    happened = happened_at(
+        evidence.metrics, evidence.other, evidence.run, evidence.evaluation, evidence.events, evidence.segments
+    )
+    restarts = [int(step) for step in happened.get(RESTART, ())]
+    lines = [one for one in (*evidence.metrics.values(), *evidence.other.values()) if one.raw_name.startswith(LINES)]
+    evaluations = [int(step) for step in happened.get(EVALUATION, ())]
+    events = _Happened(restarts=restarts, evaluation=evaluations[0] if evaluations else None)
+    told = [_told(one, evidence, events, lines) if _is_asked(one) else one for one in findings]
+    if any(one.link is Link.DATA_FRESHNESS and _is_asked(one) for one in findings):
+        return tuple(told)
+    return tuple(_parted(one, evidence) if one.link in OF_POLICY and _is_asked(one) else one for one in told)
+
+
+def _parted(finding: Finding, evidence: Evidence) -> Finding:
+    """Say that engine and trainer had begun to disagree before a policy broke, where no finding of its own says so."""
+    first = _window(finding)[0]
+    for name in MISMATCHES:
+        series = evidence.metrics.get(name)
+        if series is None:
+            continue
+        steps, values = series.finite()
+        before = np.abs(values[steps < first] - (1.0 if name == "mismatch/prob_error" else 0.0))
+        if len(before) < 2 * MIN_PARTED:
+            continue
+        early = float(np.median(before[: max(MIN_PARTED, len(before) // 3)]))
+        low = np.flatnonzero(before <= PARTED * early)
+        since = int(low[-1]) + 1 if len(low) else 0
+        if early > 0 and MIN_PARTED <= len(before) - since <= len(before) // 2:
+            at, now = int(steps[since]), float(np.median(before[-MIN_PARTED:]))
+            return replace(
+                finding,
+                claim=f"{finding.claim}; before it, from step {at} on, {series.raw_name} left its level "
+                f"({sig(early)} → {sig(now)}): engine and trainer parted first, as with a stale cache or old weights "
+                "in the engine",
+                evidence={"engine_left_level_at": at, **finding.evidence},
+            )
+    return finding
+
+
+def _is_asked(finding: Finding) -> bool:
+    if finding.onset_step is None or finding.consequence_of is not None:
+        return False
+    if not finding.severity.at_least(Severity.MEDIUM):
+        return False
+    first, last = _window(finding)
+    return last - first <= NEAR
+
+
+def _window(finding: Finding) -> Steps:
+    onset = finding.onset_step or 0
+    low, high = finding.onset_interval or (onset, onset)
+    return min(low, onset), max(high, onset)
+
+
+def _told(finding: Finding, evidence: Evidence, events: _Happened, lines: Sequence[Series]) -> Finding:
+    first, last = _window(finding)
+    claim, facts = finding.claim, dict[str, JsonScalar]()
+    restart = next((step for step in events.restarts if first - 1 <= step <= last), None)
+    evaluated = events.evaluation
+    if restart is not None:
+        facts["restart_step"] = restart
+        if "restart" not in claim:
+            claim += f"; the run was started again at step {restart}"
+    elif evaluated is not None and evaluated in (last, last - 1) and evaluated > (evidence.run.first_step or 0) + 1:
+        facts["first_evaluation_step"] = evaluated
+        claim += "" if "evaluation" in claim else f"; the first evaluation was at step {evaluated}"
+    if finding.id not in QUOTES and (line := _line(lines, first, last)) is not None:
+        quote = _quote(line, evidence)
+        facts |= {"console_line": quote, "console_lines": line.count}
+        rarely = "hardly" if line.before else "never"
+        claim += f'; the console says {_times(line.count)} there, and {rarely} before: "{quote}"'
+    return replace(finding, claim=claim, evidence={**facts, **finding.evidence}) if facts else finding
+
+
+def _times(count: float) -> str:
+    return "once" if count == 1 else counted(round(count), "time(s)")
+
+
+def _line(lines: Sequence[Series], first: int, last: int) -> _Line | None:
+    """Return the wording that begins with an onset: first what never came before, then what came first."""
+    found = list(_begun(lines, first, last))
+    return min(found, key=lambda one: (one.before > 0, one.first_step, -one.count, one.name), default=None)
+
+
+def _begun(lines: Sequence[Series], first: int, last: int) -> Iterator[_Line]:
+    for series in lines:
+        steps, values = series.finite()
+        steps, values = steps[values > 0], values[values > 0]
+        since = (steps >= first - 1) & (steps <= last + WINDOW)
+        if not since.any() or steps[since][0] > last + 1:
+            continue
+        before = steps < first - 1
+        rate = float(values[before].sum()) / max(1, first - int(steps[0])) if before.any() else 0.0
+        count = float(values[since].sum())
+        if count / (last + WINDOW - first + 2) >= TIMES * rate:
+            yield _Line(name=series.raw_name, first_step=int(steps[since][0]), count=count, before=rate)
+
+
+def _quote(line: _Line, evidence: Evidence) -> str:
+    """Return the first such line as the console has it, else the words that are counted."""
+    words = line.name.rpartition("/")[2]
+    at = [event for event in evidence.events if event.step is not None and abs(event.step - line.first_step) <= 1]
+    at.sort(key=lambda event: event.kind == "exception")  # without the name of the process that says it
+    text = next((event.text for event in at if words_alike(event.text, words)), words)
+    return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}…"
