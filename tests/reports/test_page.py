@@ -106,6 +106,12 @@ def test_unusable_values_are_left_out(samples: dict[str, Diagnosis]) -> None:
     assert page.count("no value") < 60
 
 
+def test_that_nothing_needs_to_be_done_is_a_step_too(samples: dict[str, Diagnosis]) -> None:
+    found = samples["cannot_say"]
+    quiet = replace(found, findings=(), verdict=replace(found.verdict, next=()))
+    assert "Nothing needs to be done" in render_html(quiet)
+
+
 def test_a_run_of_one_step_can_be_drawn(samples: dict[str, Diagnosis], tmp_path: Path) -> None:
     base = samples["baseline"]
     short = {}

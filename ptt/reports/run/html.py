@@ -107,10 +107,13 @@ def render_page(diagnosis: Diagnosis, drawn: Callable[[], RunFigures] | None = N
 
 
 def shown_steps(weighty: Sequence[view.FindingView], diagnosis: Diagnosis) -> int:
-    """Return how many steps the first screen gives: all, unless the rest stands under the first finding."""
+    """Return how many steps the first screen gives: all (that nothing needs to be done is one), unless the rest stands
+    under the first finding.
+    """
     steps = diagnosis.verdict.next
     below = {*weighty[0].finding.confirm, *weighty[0].finding.next} if weighty else set()
-    return FIRST_STEPS if below.issuperset(steps[FIRST_STEPS:]) and len(steps) > FIRST_STEPS + 1 else len(steps)
+    some = below.issuperset(steps[FIRST_STEPS:]) and len(steps) > FIRST_STEPS + 1
+    return FIRST_STEPS if some else max(len(steps), 1)
 
 
 def _plots(

@@ -272,7 +272,7 @@ def render_traces(diagnosis: TraceDiagnosis) -> Page:
         plots_read=PLOTS_READ,
         unplotted=dict.fromkeys(plots, NO_CURVE),
         folded_captions=True,
-        first_steps=max(shown_steps(weighty, run), 1),
+        first_steps=shown_steps(weighty, run),
         counts=view.fold_lines(run),
         lanes=view.lanes(run),
         unjudged=view.unjudged(run),
