@@ -48,6 +48,20 @@ def test_the_extremes_of_advantages_stand_in_for_their_spread() -> None:
     not_judged(judged("advantage-scale", {}, other=one))
 
 
+def test_rewards_that_are_logged_without_their_baseline_are_no_missing_one() -> None:
+    def extremes(shift: float) -> dict[str, Series]:
+        high, low = level(1.6 + shift), level(-1.4 + shift)
+        sides = {"max": high, "min": low, "mean": level(shift)}
+        kinds = ("rewards", "advantages")
+        names = {f"critic/{kind}/{side}": values for kind in kinds for side, values in sides.items()}
+        return {name: series_of(name, values) for name, values in names.items()}
+
+    for shift, answer in ((0.0, healthy), (0.5, broken)):
+        logged = extremes(shift)
+        mean = {"advantage/mean": level(shift), "reward/mean": level(0.3)}
+        answer(judged("advantages-without-baseline", mean, other=logged))
+
+
 def test_advantages_of_a_step_that_were_divided_by_almost_nothing_are_told() -> None:
     def spiked(high: float) -> dict[str, Series]:
         scale = level(2.6)

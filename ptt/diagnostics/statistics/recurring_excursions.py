@@ -179,7 +179,8 @@ def _departures(values: FloatArray, half: int, masked: BoolArray) -> tuple[Float
     off = np.where(seen[0] & seen[1] & (np.abs(off) > RECOVERED * (high - low)), off, 0.0)
     residual = np.abs(kept - around)
     near = sliding_window_view(np.pad(residual, 2 * half, constant_values=np.nan), 4 * half + 1)
-    return off, around, MAD_TO_SD * np.fmax(_medians(near), NOISE_FLOOR * float(np.nanmedian(residual)))
+    usual = float(np.nanmedian(residual)) if np.isfinite(residual).any() else np.nan  # where all of it departs
+    return off, around, MAD_TO_SD * np.fmax(_medians(near), NOISE_FLOOR * usual)
 
 
 def _medians(windows: FloatArray) -> FloatArray:

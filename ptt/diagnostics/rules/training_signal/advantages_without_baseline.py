@@ -6,7 +6,7 @@ advantage of a step equal those of the rewards, likewise, while the reward moves
 move, the means are compared.
 Why it matters: every sample, good or bad, is pushed up by what it earned. The gradient is mostly noise, and with
 rewards of one sign the policy is pulled towards whatever it samples.
-What it is not: REINFORCE, which has no baseline by choice.
+What it is not: REINFORCE, which has no baseline by choice; rewards that are logged after their baseline was taken off.
 What to do: sample several answers per prompt (veRL `actor_rollout_ref.rollout.n`, TRL `num_generations`), or use an
 estimator that has a baseline (RLOO, REINFORCE++, a critic).
 Source: GRPO subtracts the mean of the group (arXiv 2402.03300); with a group of one veRL takes that mean for 0
@@ -41,6 +41,7 @@ MIN_STEPS = 10  # with informative samples: a handful may agree by chance
 MIN_SAMPLES = 4  # of a step
 SAMPLES = ("rollout_n", "num_generations", "n_samples_per_prompt", "num_samples_per_prompt")
 SIDES = ("max", "min")
+CENTRED = 0.05  # of the smaller extreme, that the mean of rewards is off 0: those of groups leave no more
 TOLERANCE = 0.01  # of the rewards' spread: a normalising epsilon and rounding stay below it
 ENABLE = "log the mean advantage of each step: veRL logs critic/advantages/mean"
 
@@ -154,6 +155,8 @@ def _of_means(evidence: Evidence, limits: Limits) -> Verdict:
     if len(steps) < MIN_LOGGED or spread == 0.0:
         reason = "the reward does not move, so nothing shows what is subtracted"
         return NotJudged(reason=reason, missing=("reward/mean",), enable=ENABLE)
+    if len(pairs) == len(SIDES) and _is_centred(evidence, extremes):
+        return Healthy(reason="the rewards that are logged lie around 0 at each step: a baseline was taken off before")
     equal = min(_equal_share(*pair) for pair in pairs)
     if equal < limits["equal"]:
         return Healthy(reason=f"advantages equal rewards at {pct(equal)} of {len(steps)} steps")
@@ -200,6 +203,15 @@ def _pair(evidence: Evidence, side: str) -> tuple[Series, Series] | None:
     advantage = evidence.other.get(f"critic/advantages/{side}")
     reward = evidence.other.get(f"critic/rewards/{side}", evidence.other.get(f"critic/score/{side}"))
     return None if advantage is None or reward is None else (advantage, reward)
+
+
+def _is_centred(evidence: Evidence, extremes: list[tuple[Series, Series]]) -> bool:
+    """Return whether rewards lie around 0: those that ROLL logs are normalised by group already."""
+    mean = evidence.other.get("critic/rewards/mean", evidence.metrics.get("reward/mean"))
+    high, low = (float(np.median(rewards.finite()[1])) for _, rewards in extremes)
+    if mean is None or low >= 0 or high <= 0:
+        return False
+    return float(np.median(np.abs(mean.finite()[1]))) <= CENTRED * min(high, -low)
 
 
 def _equal_share(advantage: Series, reward: Series) -> float:
