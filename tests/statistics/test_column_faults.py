@@ -10,6 +10,7 @@ import pytest
 from ptt.diagnostics.statistics.column_faults import (
     Found,
     Pairing,
+    far_lags,
     find_copies,
     find_scales,
     find_shifts,
@@ -17,7 +18,7 @@ from ptt.diagnostics.statistics.column_faults import (
     largest_jump,
     medians,
 )
-from ptt.diagnostics.statistics.pair_sample import SampledColumns
+from ptt.diagnostics.statistics.pair_sample import ALL, SampledColumns
 
 SEED = 20_261_127
 STEPS, PER_STEP, LENGTH, OBSERVATION = 60, 16, 40, slice(18, 24)
@@ -119,6 +120,19 @@ def test_rows_of_other_sequences_of_text_that_repeats_itself_are_not_shifted() -
     pairing = harmed(other_rows, periodic)
     assert find_shifts(pairing) == ()
     assert since(only(find_unrelated(pairing)))[0] == SINCE
+
+
+def test_text_that_repeats_itself_is_not_shifted_where_a_reference_begins_unsure() -> None:
+    """It knows the second half of each sequence, in which the first comes again."""
+    run = learning()
+    first = run.values["policy_logp"].reshape(-1, LENGTH)[:, : LENGTH // 2]
+    policy = np.concatenate([first, first], axis=1).reshape(-1)
+    known = np.arange(len(policy)) % LENGTH >= LENGTH // 2
+    values = {"policy_logp": policy, "ref_logp": np.where(known, policy, run.values["ref_logp"][::-1])}
+    repeating = SampledColumns(run.step, run.start, run.row, run.model, run.post, values)
+    pairing = Pairing(repeating, "policy_logp", "ref_logp")
+    assert LENGTH // 2 in far_lags(pairing, ALL, np.arange(4))
+    assert find_shifts(pairing) == ()
 
 
 @pytest.mark.parametrize("until", [False, True])

@@ -63,7 +63,7 @@ class Pairing:
 
     def __init__(self, columns: SampledColumns, numerator: str, denominator: str) -> None:
         """Take the columns by name."""
-        self.columns = columns
+        self.columns, self.names = columns, (numerator, denominator)
         self.top, self.bottom = columns.values[numerator], columns.values[denominator]
         self._sizes = columns.sizes[numerator], columns.sizes[denominator]
         self._usable = [columns.model & np.isfinite(values) for values in (self.top, self.bottom)]
@@ -181,6 +181,8 @@ def _placed_shift(pairing: Pairing, slice_: int, lag: int, wrong: BoolArray, jud
     shifted = pairing.correlations(lag, slice_, group, 2)
     if not shifted[1] > _shifted_from(here)[1] or shifted[0] > min(here[0], shifted[1] - SHIFT_MARGIN):
         return None
+    if _repeats(pairing, slice_, lag, group) >= shifted[1] - SHIFT_MARGIN:
+        return None
     return Found(
         kind="shifted",
         slice=_name(slice_),
@@ -190,6 +192,14 @@ def _placed_shift(pairing: Pairing, slice_: int, lag: int, wrong: BoolArray, jud
         here=float(here[1]),
         lag=lag,
     )
+
+
+def _repeats(pairing: Pairing, slice_: int, lag: int, group: IntArray) -> float:
+    """Return how a column of the stretch correlates with itself at a far lag: text that repeats looks shifted there."""
+    if lag in NEAR_LAGS:  # neighbours are alike in any text
+        return -1.0
+    own = [Pairing(pairing.columns, name, name).correlations(lag, slice_, group, 2)[1] for name in pairing.names]
+    return float(np.nanmax([-1.0, *own]))
 
 
 def _verdicts(wrong: BoolArray, judged: BoolArray) -> list[bool | None]:
