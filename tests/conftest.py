@@ -54,7 +54,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_artist() -> Iterator[None]:
-    """Have the commands of a session share the process that draws: it takes as long to start as most tests."""
+    """Have commands share the process that draws (but `watch`, which has its own): it takes as long to start as most
+    tests.
+    """
     artist = output.artist
     kept: list[output.Artist] = []
     with ExitStack() as until_the_end, pytest.MonkeyPatch.context() as patch:

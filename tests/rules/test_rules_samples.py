@@ -285,11 +285,25 @@ def test_batches_that_are_no_longer_full_are_told_from_the_first_short_one(tmp_p
 
 @pytest.mark.parametrize(
     "lacking",
-    [lambda _: 0.0, lambda step: 0.2 if step == 40 else 0.0, lambda step: 0.02 if step > 20 else 0.0, lambda _: 0.3],
+    [
+        lambda _: 0.0,
+        lambda step: 0.2 if step == 40 else 0.0,
+        lambda step: 0.02 if step > 20 else 0.0,
+        lambda _: 0.3,
+        lambda step: 0.0 if step % 10 else 0.6,  # what an epoch leaves
+    ],
 )
 def test_full_batches_and_those_that_always_vary_are_sound(tmp_path: Path, lacking: Callable[[int], float]) -> None:
     found = of(diagnosed(tmp_path, full(lacking)), "samples-lost")
     assert not [one for one in found if one.severity.at_least(Severity.MEDIUM)]
+
+
+def test_a_batch_that_was_made_smaller_lacks_nothing(tmp_path: Path) -> None:
+    def log(step: int, generator: np.random.Generator) -> dict[str, float]:
+        size = 512.0 if step <= 20 else 256.0
+        return full(lambda _: 0.0)(step, generator) | {"experience_pipeline/experience_count": size}
+
+    assert not of(diagnosed(tmp_path, log), "samples-lost")
 
 
 def test_a_reward_that_falls_while_the_outcome_rises_is_no_worse_policy(tmp_path: Path) -> None:

@@ -67,6 +67,9 @@ def test_other_lines_are_not(tmp_path: Path, lines: Mapping[int, Sequence[str]])
         ("Loading checkpoint shards: 100%", False),
         ("Loading checkpoint of the reference model", False),
         ("loading the reference checkpoint", False),
+        ("Loading judge checkpoint from /models/judge", False),
+        ("Resuming generation of partial rollouts from the buffer", False),
+        ("Resume training disabled; will save every step: 50", False),
     ],
 )
 def test_a_start_from_a_checkpoint_is_told_where_the_reward_breaks(tmp_path: Path, line: str, told: bool) -> None:

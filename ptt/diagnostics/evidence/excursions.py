@@ -70,13 +70,18 @@ MAX_STEPS_SHOWN: Final = 20
 LABEL_WORDS: Final = frozenset({"shard", "dataset", "host", "node", "worker", "partition"})
 VERSION_WORDS: Final = frozenset({"version"})
 SAVE_SETTINGS: Final = ("save_steps", "save_freq", "save_interval", "save_period")
+NO_RESTART: Final = r"(?:generat\w+|rollouts?|engines?|requests?|workers?|wake_up|disabled|off|false)"
+OTHER_MODELS: Final = r"(?:reference|ref|base|judge|teacher|reward|critic|draft|pretrained|initial)"
 RESUMED: Final = re.compile(
-    r"(?i)\b(?:resum(?:e|ed|ing)|recover(?:ed|ing)? (?:from|at|info)|RecoverHandler)\b"
-    r"|\b(?:load|restor)(?:ed|ing) (?:a |the |from )?(?!reference|ref\b|base)(?:\w+ )?checkpoint\b"
-    r"(?!.{0,40}\b(?:shards?|reference|base)\b)"
+    rf"(?i)\bresum(?:e|ed|ing)\b(?! ?[=:] ?)(?!.{{0,20}}\b{NO_RESTART}\b)"
+    r"(?=.{0,40}\b(?:from|at|training|run|checkpoint)\b)"
+    r"|\brecover(?:ed|ing)? (?:from|at|info)\b|\bRecoverHandler\b"
+    rf"|\b(?:load|restor)(?:ed|ing) (?:a |the |from )?(?!{OTHER_MODELS}\b)(?:\w+ )?checkpoint\b"
+    rf"(?!.{{0,40}}\b(?:shards?|{OTHER_MODELS})\b)"
 )
 RESUMED_AT: Final = re.compile(
-    r"(?i)\bresum(?:e|ed|ing)\b.{0,80}\b(?:step|iteration|rollout|global_step)[ _=:]{1,3}(\d{1,9})\b"
+    rf"(?i)\bresum(?:e|ed|ing)\b(?!.{{0,20}}\b{NO_RESTART}\b)"
+    r".{0,80}\b(?:step|iteration|rollout|global_step)[ _=:]{1,3}(\d{1,9})\b"
 )
 """A line about a resume that names its step, in a console whose own lines name none."""
 ENGINES: Final = re.compile(

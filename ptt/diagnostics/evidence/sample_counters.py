@@ -289,7 +289,7 @@ def _unfinished(counts: Mapping[str, Series]) -> Series | None:
 
 
 def _missing(counts: Mapping[str, Series]) -> Series | None:
-    """Return the share of a full batch that is missing, where every early step had the same number of samples."""
+    """Return the share of a full batch that is missing, where most early steps had the same number of samples."""
     for kind in ("finished", "trained", "attempted"):
         series = counts.get(kind)
         if series is None or counts_groups(series.raw_name) or len(series.finite()[0]) < FULL_STEPS:

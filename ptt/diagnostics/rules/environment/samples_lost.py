@@ -87,6 +87,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if counters is None or lost is None or len(lost.finite()[0]) < MIN_STEPS:
         return _unjudged(lost)
     values = lost.finite()[1]
+    if lost.name == MISSING and _by_design(values, limits["rise"]):
+        return Healthy(reason="smaller batches are the last of an epoch, or of another size from a step on")
     if lost.name == MISSING and (short := _short_batches(values, limits["rise"])) is not None:
         return _finding(evidence, counters, lost, short, 0.0, limits)
     usual = usual_level(values)[0]
@@ -221,6 +223,15 @@ def _shorter(evidence: Evidence, stretch: Stretch) -> str:
     return f"; what is trained on is what gets through: its length went from {sig(first)} to {sig(last)} tokens"
 
 
+def _by_design(values: FloatArray, margin: float) -> bool:
+    """Return whether short batches come as regularly as the rest of an epoch, or are of one size to the end."""
+    short = np.flatnonzero(values > margin)
+    if len(short) < MIN_STEPS:
+        return False
+    apart = np.diff(short)
+    return bool(np.ptp(apart) <= 1 < apart.min() or np.ptp(values[short[0] :]) == 0.0)
+
+
 def _short_batches(values: FloatArray, margin: float) -> Stretch | None:
     """Return the stretch from the first batch that was not full to the last, where a tenth of them all is missing."""
     short = np.flatnonzero(values > margin)
@@ -230,6 +241,8 @@ def _short_batches(values: FloatArray, margin: float) -> Stretch | None:
     while first + 1 < last and (values[first + 1 : first + 1 + MIN_STEPS] > 0).mean() < KEPT_SHARE:  # one by itself
         short = short[1:]
         first = int(short[0])
+    if len(short) < MIN_STEPS:
+        return None
     mean, lasting = float(values[first : last + 1].mean()), len(values) - 1 - last <= MIN_STEPS
     excess = float(values[first : last + 1].sum())
     return Stretch(first=first, last=last, mean=mean, excess=excess, lasting=lasting) if mean > margin else None

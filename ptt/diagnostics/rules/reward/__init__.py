@@ -208,7 +208,7 @@ def _gain(series: Series, since: int, minimum: float) -> Gain:
 def steady_decline(reward: Series) -> LevelChange | None:
     """Return the change of a reward that went down in every fifth of the run: learning goes the wrong way."""
     change = change_since_start(reward)
-    if change is None or change.sds > -CHANGE_SDS:
+    if change is None or change.sds > -CHANGE_SDS or np.ptp(reward.finite()[1]) == 0.0:
         return None
     falls = -np.diff([part.mean() for part in np.array_split(reward.finite()[1], DECLINE_PARTS)])
     return change if falls.min() >= MIN_DECLINE_SHARE * falls.mean() else None
