@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -125,7 +125,7 @@ def _lifted(found: Any) -> Any:
     counts = {len(column) for name, column in found.items() if is_counter_name(name) and isinstance(column, list)}
     lifted: dict[str, Any] = {}
     for name, inner in found.items():
-        columns = inner.values() if isinstance(inner, dict) else ()
+        columns = inner.values() if isinstance(inner, dict) and not any(map(is_counter_name, inner)) else ()
         if columns and len(counts) == 1 and all(isinstance(one, list) and len(one) in counts for one in columns):
             lifted |= {f"{name}/{key}": column for key, column in inner.items()}
         else:
@@ -289,10 +289,11 @@ def _metrics(file: RunFile, series: Sequence[Series]) -> Iterator[Piece]:
     fronts: set[tuple[str, ...]] = set()
     bad = seq = 0
     names: set[str] = set()
-    known = _values(main)
     runs = _are_runs(series)
+    known = _values(main) if len(series) > 1 and not runs else set()
+    series = _numbered(series) if runs else series
     for one in series if runs else sorted(series, key=lambda one: one is not main):
-        if one is not main and _values(one) <= known:
+        if one is not main and known and (told := _values(one)) and told <= known and not _evaluates(one):
             continue
         front = one.path[1:] if runs else _front(one, alone=len(series) == 1)
         taken = front in fronts and not _names(one).isdisjoint(names)
@@ -313,7 +314,7 @@ def _metrics(file: RunFile, series: Sequence[Series]) -> Iterator[Piece]:
 
 
 def _are_runs(series: Sequence[Series]) -> bool:
-    """Return whether logs under keys of their own are of runs one after the other: stages, tasks or seeds.
+    """Return whether logs under keys of their own are of several runs: seeds, tasks, or stages.
 
     Each has the same metrics of training, more than one, and counts from its own beginning.
     """
@@ -325,6 +326,16 @@ def _are_runs(series: Sequence[Series]) -> bool:
     trained = sum(is_training_name(name) for name in names[0])
     alike = all(other == names[0] for other in names) and len({one.counter for one in series}) == 1
     return alike and trained > 1 and {key.lower() for key in keys}.isdisjoint(EVALUATION | PLAIN)
+
+
+def _numbered(series: Sequence[Series]) -> list[Series]:
+    """Return the logs of runs with a number for each, by which they are told apart."""
+    keys = list(dict.fromkeys(one.path[0] for one in series))
+    return [replace(one, rows=[{**row, "run": keys.index(one.path[0])} for row in one.rows]) for one in series]
+
+
+def _evaluates(series: Series) -> bool:
+    return not {key.lower() for key in series.path}.isdisjoint(EVALUATION)
 
 
 def _values(series: Series) -> set[tuple[int | None, str, float]]:
