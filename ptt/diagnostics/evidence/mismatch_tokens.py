@@ -163,6 +163,7 @@ ONE_SIDED: Final = 0.9
 SIDED: Final = 0.78
 CUT: Final = 0.05  # of the tokens are certain to the engine alone
 SCALED: Final = 0.4  # of the variance of u
+ONE_FACTOR: Final = 0.8  # of the tokens that are off: logprobs divided in some sequences, or from a step on
 RANK_LOGS: Final = 1.0
 RANK_SHARE: Final = 0.3
 NEAR_REFERENCE: Final = 0.9
@@ -256,7 +257,9 @@ PATTERNS: Final[dict[str, Callable[[MismatchFingerprint], bool]]] = {
     ),
     "neighbours": lambda one: one.shifted > NEIGHBOURS and one.shifted > ONE_NEIGHBOUR * one.unshifted,
     "cut": lambda one: one.negative > ONE_SIDED and one.certain > CUT and one.signed < -ONE_SIDED,
-    "scaled": lambda one: one.r_squared > SCALED and not 1 - SIDED < one.negative < SIDED,
+    "scaled": lambda one: (
+        (one.r_squared > SCALED and not 1 - SIDED < one.negative < SIDED) or one.one_factor > ONE_FACTOR
+    ),
     "at_boundaries": lambda one: one.boundary > AT_BOUNDARY and one.boundary_signed < BOUNDARY_SIDED,
     "set_apart": lambda one: (
         one.apart > SET_APART

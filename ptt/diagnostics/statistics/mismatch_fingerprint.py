@@ -27,6 +27,9 @@ from ptt.diagnostics.statistics.scored_tokens import ScoredTokens
 
 CERTAIN: Final = -0.01  # nats: of more certain tokens the logit is rounding
 SURE: Final = -0.05  # nats: equal logprobs of more certain tokens are no coincidence worth counting
+OFF_BY: Final = 0.1  # of the logprob
+SOME_OFF: Final = 0.1  # of the tokens: of fewer no factor is told
+ALIKE: Final = 0.1  # of the factor: bfloat16 and the noise of engines leave less at such tokens
 UNLIKELY: Final = -12.0  # nats: beyond it both sides are in the tail of float16
 MOST_LOGITS: Final = 6.0  # a single token must not rule a fit
 LEAST_LOGITS: Final = 1e-4  # |u| of equal logprobs, under the logarithm
@@ -63,7 +66,8 @@ class MismatchFingerprint:
     reference's, to the bit. shifted: share of the tokens beyond BIG whose logprob is, on the other side, that of a
     token as many places away; unshifted: as many to the other side. negative: share of r < 0. certain: share of
     tokens to which the engine gives probability 1 and the trainer less. rounded: share of the engine's logprobs
-    that a float of 16 bits holds. signed: mean u over mean |u|. slope, r_squared: of u on the logit. one_rank,
+    that a float of 16 bits holds. signed: mean u over mean |u|. slope, r_squared: of u on the logit. one_factor: share of the tokens
+    that are off whose r is in one proportion to the engine's logprob. one_rank,
     rank_share: log-level of the first rank above the second, and share of the variance of the sequences' levels
     between ranks. reference_gap: distance of the engine from the reference over its distance from the trainer.
     reference_follows: correlation of u with the trainer's distance from the reference, reference_slope: its slope
@@ -99,6 +103,7 @@ class MismatchFingerprint:
     signed: float
     slope: float
     r_squared: float
+    one_factor: float
     one_rank: float
     rank_share: float
     reference_gap: float
@@ -158,6 +163,7 @@ def mismatch_fingerprint(tokens: ScoredTokens) -> MismatchFingerprint | None:
         signed=float(u[use].mean()) / size if size > 0 else math.nan,
         **_copies(tokens, low),
         **_shift(tokens, r),
+        one_factor=_one_factor(tokens.engine, r),
         **_slope(0.5 * (_logit(tokens.trainer) + _logit(tokens.engine))[use], u[use]),
         **by_rank(levels, tokens.rank),
         **_reference(tokens, u, use),
@@ -202,6 +208,16 @@ def _copies(tokens: ScoredTokens, low: FloatArray) -> dict[str, float]:
         "copied": float((equal[known] > EQUAL).mean()) if known.any() else math.nan,
         "copied_reference": float((reference[known] > EQUAL).mean()) if known.any() else math.nan,
     }
+
+
+def _one_factor(engine: FloatArray, r: FloatArray) -> float:
+    """Return the share of tokens off by more than a tenth that one factor explains, whichever sequences they are of."""
+    ratio = r[engine < SURE] / engine[engine < SURE]
+    off = ratio[np.abs(ratio) > OFF_BY]
+    if len(off) < max(MIN_PART, SOME_OFF * len(ratio)):
+        return math.nan
+    usual = float(np.median(off))
+    return float((np.abs(off - usual) < ALIKE * abs(usual)).mean())
 
 
 def _shift(tokens: ScoredTokens, r: FloatArray) -> dict[str, float]:
