@@ -389,7 +389,7 @@ ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
         "trajectories",
         ("split", "n_turns", "n_tool_calls", "n_tool_fail"),
         [
-            ("eval", 3, 0, None),
+            ("eval", 3, 3, None),
         ],
     ),
     "tau/tool-calling-m-0.0_range_0-2.json": (
