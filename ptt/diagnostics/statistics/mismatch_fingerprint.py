@@ -66,8 +66,8 @@ class MismatchFingerprint:
     reference's, to the bit. shifted: share of the tokens beyond BIG whose logprob is, on the other side, that of a
     token as many places away; unshifted: as many to the other side. negative: share of r < 0. certain: share of
     tokens to which the engine gives probability 1 and the trainer less. rounded: share of the engine's logprobs
-    that a float of 16 bits holds. signed: mean u over mean |u|. slope, r_squared: of u on the logit. one_factor: share of the tokens
-    that are off whose r is in one proportion to the engine's logprob. one_rank,
+    that a float of 16 bits holds. signed: mean u over mean |u|. slope, r_squared: of u on the logit. one_factor:
+    share of the tokens that are off whose r is in one proportion to the engine's logprob. one_rank,
     rank_share: log-level of the first rank above the second, and share of the variance of the sequences' levels
     between ranks. reference_gap: distance of the engine from the reference over its distance from the trainer.
     reference_follows: correlation of u with the trainer's distance from the reference, reference_slope: its slope

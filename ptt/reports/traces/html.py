@@ -273,6 +273,7 @@ def render_traces(diagnosis: TraceDiagnosis) -> Page:
         unplotted=dict.fromkeys(plots, NO_CURVE),
         folded_captions=True,
         first_steps=shown_steps(weighty, run),
+        guards=(),
         counts=view.fold_lines(run),
         lanes=view.lanes(run),
         unjudged=view.unjudged(run),
