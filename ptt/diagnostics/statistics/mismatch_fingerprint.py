@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray, dot
 from ptt.diagnostics.statistics.mismatch_levels import (
@@ -63,7 +62,7 @@ class MismatchFingerprint:
     reference's, to the bit. shifted: share of the tokens beyond BIG whose logprob is, on the other side, that of a
     token as many places away; unshifted: as many to the other side. negative: share of r < 0. certain: share of
     tokens to which the engine gives probability 1 and the trainer less. rounded: share of the engine's logprobs
-    that a float of 16 bits holds. signed: mean u over mean |u|. slope, r_squared: of u on the logit. one_rank,
+    that a float of 16 bits holds, less that of the trainer's: 0 where all columns are stored so. signed: mean u over mean |u|. slope, r_squared: of u on the logit. one_rank,
     rank_share: log-level of the first rank above the second, and share of the variance of the sequences' levels
     between ranks. reference_gap: distance of the engine from the reference over its distance from the trainer.
     reference_follows: correlation of u with the trainer's distance from the reference, reference_slope: its slope
@@ -153,7 +152,7 @@ def mismatch_fingerprint(tokens: ScoredTokens) -> MismatchFingerprint | None:
     return MismatchFingerprint(
         mean=float(np.abs(r).mean()),
         certain=float(((tokens.engine > -SMALLEST) & (tokens.trainer < UNCERTAIN)).mean()),
-        rounded=float((_bits(tokens.engine[low < SURE]) & FLOAT_BITS == 0).mean()),
+        rounded=_in_16_bits(tokens.engine[low < SURE]) - _in_16_bits(tokens.trainer[low < SURE]),
         negative=float((r[moved] < 0).mean()) if moved.any() else math.nan,
         signed=float(u[use].mean()) / size if size > 0 else math.nan,
         **_copies(tokens, low),
@@ -174,8 +173,8 @@ def mismatch_fingerprint(tokens: ScoredTokens) -> MismatchFingerprint | None:
     )
 
 
-def _bits(values: FloatArray) -> npt.NDArray[np.uint32]:
-    return values.astype(np.float32).view(np.uint32)
+def _in_16_bits(values: FloatArray) -> float:
+    return float((values.astype(np.float32).view(np.uint32) & FLOAT_BITS == 0).mean())
 
 
 def _logit(logp: FloatArray) -> FloatArray:
@@ -368,7 +367,8 @@ def _memory(tokens: ScoredTokens, u: FloatArray, use: BoolArray, levels: FloatAr
     if np.count_nonzero(beside) < MIN_PART:
         return math.nan
     value = _within_classes(u[known] / np.exp(levels[row]), (tokens.trainer + tokens.engine)[known])
-    memory = float((value[1:] * value[:-1])[beside].mean() / value.var()) if value.any() else 0.0
+    spread = float(value.std())
+    memory = float((value[1:] * value[:-1])[beside].mean()) / spread**2 if spread > SMALLEST else 0.0
     return memory if memory * math.sqrt(np.count_nonzero(beside)) > BEYOND_CHANCE else 0.0
 
 
