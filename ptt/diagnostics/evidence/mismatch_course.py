@@ -376,7 +376,7 @@ def _companions(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
 
 def _configured(setup: TrainingSetup, other: Mapping[str, Series], level: Series, off: IntArray) -> Iterator[Sign]:
     """Yield what the settings tell, and which parts of the loop the log times."""
-    told, given = set(), set()
+    told, given = set[str](), set[str]()
     for name, asked in setting_signs().items():
         if asked.get("framework") not in (None, setup.framework) or given.intersection(asked.get("unless", ())):
             continue

@@ -62,7 +62,7 @@ def by_order(levels: FloatArray, tokens: ScoredTokens) -> dict[str, float]:
     pairs = np.count_nonzero(within)
     # Of n exchangeable values, (n - 1) / 2 are above the one before, with variance (n + 1) / 12.
     paired = np.count_nonzero(np.bincount(step) > 1)
-    climbs = (up - pairs / 2) / math.sqrt(max(pairs + 2 * paired, 1) / 12)
+    climbs = (up - pairs / 2) / math.sqrt(max(float(pairs + 2 * paired), 1.0) / 12)
     share, known = _between(level, prompt)[1], prompt[np.isfinite(prompt)]
     prompts = len(np.unique(known))
     left = len(known) - prompts
