@@ -11,8 +11,13 @@ import numpy as np
 import pytest
 
 import ptt
+from ptt.diagnostics.evidence.excursions import RESTART, Recurrence, SeriesExcursions
 from ptt.diagnostics.evidence.mismatch_causes import CAUSES, Sign, rank_causes
+from ptt.diagnostics.evidence.mismatch_course import NOT_LOADED, metric_signs
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.training_setup import make_setup
 from ptt.diagnostics.model import Finding
+from ptt.diagnostics.statistics.recurring_excursions import Excursion, Excursions
 
 STEPS = 80
 AT = np.arange(1, STEPS + 1)
@@ -97,7 +102,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "a context without its images": (
         "template-or-retokenisation",
         {"training/rollout_probs_diff_mean": 0.11 * NOISE, "rollout_corr/chi2_token": -0.08 * NOISE},
-        {"actor_rollout_ref": {"rollout": {"temperature": 1.0, "top_p": 1.0}}, "data": {"image_key": "images"}},
+        {"actor_rollout_ref": {"rollout": {"temperature": 1.0, "top_p": 1.0, "limit_mm_per_prompt": {"image": 2}}}},
     ),
     "prompts that come again": (
         "cache-not-cleared",
@@ -155,6 +160,77 @@ def test_without_its_setting_a_pair_is_named_with_what_tells_it_apart(tmp_path: 
 def test_a_mismatch_that_no_sign_explains_names_no_single_cause(tmp_path: Path) -> None:
     found = named(tmp_path, {"rollout_corr/kl": 0.2 * NOISE})
     assert "the signs point to" not in found.claim
+
+
+def series_of(name: str, values: Any, *, every: int = 1) -> Series:
+    return Series(name=name, raw_name=name, steps=AT * every, values=values, flags=np.zeros(STEPS, np.uint8))
+
+
+def signs_of(
+    mismatch: Series, *beside: Series, settings: Mapping[str, Any] | None = None, **given: Any
+) -> tuple[str, ...]:
+    """Return what the signs of a mean |r|, of metrics beside it and of settings say."""
+    given = {"excursions": (), "happened": {}} | given
+    metrics = {one.name: one for one in (mismatch, *beside)}
+    setup = make_setup(None, {}, settings or {})
+    return tuple(one.text for one in metric_signs(metrics, other={}, pairs={}, setup=setup, **given))
+
+
+MEAN, STEADY = "mismatch/logp_abs_mean", series_of("mismatch/logp_abs_mean", 0.1 * NOISE)
+SAID: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"use_peft": False, "lora_r": 16}, "no adapter is trained (use_peft=False)"),
+    ({"actor.use_lora": False, "actor.lora_rank": 32}, "no adapter is trained (actor.use_lora=False)"),
+    ({"policy.peft.enabled": False, "policy.peft.dim": 8}, "no adapter is trained (policy.peft.enabled=False)"),
+    ({"train_type": "full", "lora_rank": 8}, "no adapter is trained (train_type=full)"),
+    ({"lora_rank": 0}, "no adapter is trained (lora_rank=0)"),
+    ({"lora_rank": 1}, "an adapter is trained (lora_rank=1)"),
+    ({"train_type": "lora", "lora_rank": 8}, "an adapter is trained (lora_rank=8)"),
+    ({"use_peft": None, "model.lora_rank": 0, "model.lora.rank": 8}, "an adapter is trained (model.lora.rank=8)"),
+    ({"num_speculative_tokens": 1}, "a draft model speculates (num_speculative_tokens=1)"),
+    ({"enable_prefix_caching": "off"}, "prefix caching is off (enable_prefix_caching=off)"),
+    ({"enable_prefix_caching": "auto", "use_lora": None}, ""),
+    ({"ep_size": 1, "moe_router_load_balancing_type": "aux_loss", "data_parallel_size": 8}, ""),
+    ({"ep_size": 8}, "the model has experts (ep_size=8)"),
+    ({"fp8_recipe": "tensorwise", "fp8_format": "e4m3", "fp8_cfg.enabled": False}, ""),
+    ({"fp8_cfg.enabled": True}, "weights are quantised (fp8_cfg.enabled=True)"),
+    ({"image_key": "images", "freeze_vit": True, "max_pixels": None, "limit_mm_per_prompt.image": 0}, ""),
+    ({"vllm.limit_mm_per_prompt.image": 2}, "prompts hold images or sounds (vllm.limit_mm_per_prompt.image=2)"),
+    ({"top_k": 1_000_000}, ""),
+    ({"top_k": 50}, "sampling is truncated (top_k=50)"),
+    ({"reward_model.rollout.temperature": 0.7, "user_model.top_p": 0.9, "actor_rollout_ref.ref.top_k": 5}, ""),
+    ({"actor_rollout_ref.rollout.min_p": 0.1}, "sampling is truncated (actor_rollout_ref.rollout.min_p=0.1)"),
+    ({"router_replay.mode": "R2"}, ""),
+    ({"router_replay.mode": "R3"}, "the engine's routing is replayed in the trainer (router_replay.mode=R3)"),
+)
+
+
+@pytest.mark.parametrize(("settings", "said"), SAID, ids=lambda one: str(one)[:60])
+def test_settings_say_one_thing_or_nothing(settings: dict[str, Any], said: str) -> None:
+    assert [*signs_of(STEADY, settings=settings)[len(signs_of(STEADY)) :]] == [said] * bool(said)
+
+
+@pytest.mark.parametrize(("before", "after", "lost"), [(-1.0, -1.1, False), (-1.0, -3.0, True), (0.5, 0.1, True)])
+def test_a_reward_crashes_by_its_size_whatever_its_sign(before: float, after: float, lost: bool) -> None:
+    jumped, noise = series_of(MEAN, np.where(AT < 60, 0.012, 0.3) * NOISE), 0.05 * np.log(NOISE)
+    said = signs_of(jumped, series_of("reward/mean", np.where(AT < 60, before, after) + noise))
+    assert any("the reward falls" in text for text in said) == lost
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_steps_off_after_a_restart_are_those_next_to_each_other_in_the_log(every: int) -> None:
+    level = np.where((AT >= 40) & (AT < 43), 0.5, 0.01)
+    mismatch = series_of(MEAN, level, every=every)
+    span = Excursion(first=39, last=41, extreme=39)
+    off = Excursions(side=1, spans=(span,), level=0 * level, distance=9.0, gap=9.0, p_value=0.0, gap_p_value=0.0)
+    spikes = (Recurrence(lead=SeriesExcursions(series=mismatch, excursions=off)),)
+    for at, told in ((40 * every - 1, True), (30 * every, False)):
+        said = signs_of(mismatch, excursions=spikes, happened={RESTART: np.array([at])})
+        assert any("restart" in text for text in said) == told
+
+
+def test_a_line_on_weights_is_no_line_on_what_stands_far_from_them() -> None:
+    assert NOT_LOADED.search("weights of lm_head were not initialized")
+    assert not NOT_LOADED.search(f"weights sent {'.' * 150} cache not loaded")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import ptt
 from ptt.diagnostics.evidence.mismatch_causes import sign
 from ptt.diagnostics.evidence.mismatch_tokens import name_pattern
 from ptt.diagnostics.statistics.mismatch_fingerprint import MismatchFingerprint, mismatch_fingerprint
+from ptt.diagnostics.statistics.mismatch_levels import by_order
 from ptt.diagnostics.statistics.scored_tokens import lay_out_scored
 
 STEPS, ROWS, LENGTH, GAP = 24, 16, 64, range(24, 32)
@@ -47,6 +48,7 @@ class Dump:
         self.reference: Array | None = self.logit + 0.5 * self.generator.normal(size=SHAPE)
         self.policy: Array | None = None  # None: the dump is taken before any update
         self.columns: dict[str, Array] = {}
+        self.stored = dict[str, Any]()  # by column: a narrower type of its values
 
     def off(self, scale: float | Array) -> None:
         """Move the trainer's logits by noise of this scale, downwards on average."""
@@ -58,7 +60,10 @@ class Dump:
         policy = self.trainer if self.policy is None else self.policy
         logps = {"policy_logp": policy, "old_logp": self.trainer, "rollout_logp": self.engine}
         logps |= {"ref_logp": self.reference} if self.reference is not None else {}
-        lists = {name: (-np.logaddexp(0.0, -logit)).tolist() for name, logit in logps.items()}
+        lists = {
+            name: (-np.logaddexp(0.0, -logit)).astype(self.stored.get(name, np.float64)).tolist()
+            for name, logit in logps.items()
+        }
         return pl.DataFrame(
             {
                 "seq": np.arange(SHAPE[0]).astype(np.uint32),
@@ -295,6 +300,45 @@ def test_each_fault_is_known_by_its_pattern(fault: Callable[[Dump], None]) -> No
 
 def test_healthy_noise_follows_no_pattern() -> None:
     assert pattern_of(Dump())[1] is None
+
+
+def test_a_dump_stored_in_16_bits_says_nothing_of_the_engine() -> None:
+    dump = Dump()
+    dump.stored["rollout_logp"] = np.float16
+    assert pattern_of(dump)[1] == "rounded"
+    dump.stored |= dict.fromkeys(("old_logp", "policy_logp", "ref_logp"), np.float16)
+    assert pattern_of(dump)[1] is None
+
+
+def test_one_difference_for_all_tokens_has_no_memory() -> None:
+    dump = Dump()
+    dump.engine = dump.trainer + 0.5
+    assert pattern_of(dump)[0].memory == 0
+
+
+def order_of(levels: Array, step: Array, prompt: Array) -> dict[str, float]:
+    """Return what the order in the file tells of sequences with these levels."""
+    count = len(levels)
+    frame = pl.DataFrame({"step": step, "sample": np.arange(count), "prompt": prompt, "model_mask": [[True]] * count})
+    scores = pl.lit([-1.0]).alias("trainer"), pl.lit([-1.0]).alias("engine")
+    nothing = (pl.lit(None, pl.Float64).alias(name) for name in ("rank", "lag"))
+    lists = (pl.lit(None, pl.List(pl.Float64)).alias(name) for name in ("reference", "policy", "token_ids"))
+    return by_order(levels, lay_out_scored(frame.with_columns(*scores, *nothing, *lists)))
+
+
+def test_the_climbs_of_exchangeable_sequences_are_standard_normal_in_short_steps_too() -> None:
+    generator, unknown = np.random.default_rng(3), np.full(120, math.nan)
+    climbs = [order_of(generator.normal(size=120), np.repeat(np.arange(60), 2), unknown)["climbs"] for _ in range(200)]
+    assert 0.85 < np.std(climbs) < 1.15
+    assert abs(np.mean(climbs)) < 0.25
+
+
+def test_sequences_of_no_known_prompt_do_not_tell_of_prompts() -> None:
+    prompt, step = np.repeat(np.arange(40.0), 2), np.repeat(np.arange(10), 8)
+    levels = np.random.default_rng(3).normal(size=80) + np.random.default_rng(4).normal(size=40).repeat(2)
+    others = np.full(80, math.nan)
+    both = order_of(np.tile(levels, 2), np.append(step, step + 10), np.append(prompt, others))
+    assert both["by_prompt"] == pytest.approx(order_of(levels, step, prompt)["by_prompt"])
 
 
 def test_without_token_ids_what_goes_with_them_is_not_seen() -> None:

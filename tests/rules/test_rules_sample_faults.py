@@ -91,6 +91,18 @@ def test_durations_that_pile_up_by_design_or_say_so_are_no_silent_timeouts(
     assert not of(diagnosed(tmp_path, {"episodes.jsonl": rows}), "silent-timeouts")
 
 
+@pytest.mark.parametrize(("paid", "told"), [(-1.0, False), (-2.0, True)])
+def test_episodes_of_one_step_that_end_at_one_duration_earn_far_less_of_rewards_below_0_too(
+    paid: float, told: bool, tmp_path: Path
+) -> None:
+    rows = [
+        {"id": str(place), "task_id": str(place), "step": 10, "reward": paid if place < 40 else -1.0,
+         "duration_s": 1200.0 + place / 40 if place < 40 else 5.0 * place, "termination_reason": "done"}
+        for place in range(120)
+    ]  # fmt: skip
+    assert bool(of(diagnosed(tmp_path, {"episodes.jsonl": rows}), "silent-timeouts")) == told
+
+
 def answers(paid: Callable[[int, int], bool]) -> dict[str, list[Row]]:
     """Return veRL's dumps of a policy that is right half of the time; `paid` by step and place."""
     dumps: dict[str, list[Row]] = {}

@@ -25,6 +25,7 @@ from ptt.diagnostics.evidence.training_setup import TrainingSetup
 from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.level_jump import scatter_of
 from ptt.diagnostics.statistics.recurring_excursions import find_coincidences
 from ptt.diagnostics.statistics.sawtooth import find_sawtooth
 from ptt.diagnostics.statistics.trend import classify_trend
@@ -77,7 +78,8 @@ MAX_PAIRED: Final = 2_000  # the last ones: the draws cost time
 DRAWS: Final = 199
 TIMING_RATE: Final = 0.05
 AT_ALL_STEPS: Final = 0.9
-CRASHED: Final = 0.5  # of the reward, that is lost as the mismatch jumps
+CRASHED: Final = 0.5  # of the size of the reward, that is lost as the mismatch jumps
+BEYOND_SCATTER: Final = 3.0  # standard deviations of the reward before
 AT_START: Final = 0.3  # of what the reward had risen by: so near is it to the level at which it began
 RISEN: Final = 0.2  # of its level: less is no rise to lose
 SYNC_GONE: Final = 0.1  # of the time that a weight update took before
@@ -91,11 +93,15 @@ TOLD_BY_METRICS: Final[Mapping[str, frozenset[str]]] = {
 """By sign: words of metrics that are logged where it holds; settings tell it better."""
 OF_EVALUATION: Final = re.compile(
     r"(?:^|[._])(?:eval|evaluation|val|validation|val_kwargs|test|judge|teacher|critic)[._]"
+    r"|(?:^|\.)(?:reward|rm|ref|user|verifier)(?:_[^.]*)?\."
 )
+"""Parts of a setting's name that are of evaluation, or of another model than the one that is trained."""
 NOT_LOADED: Final = re.compile(
-    r"(?i)failed to load (?:\w+ )?weights|(?:missing|unexpected) keys?\b|weights? .*\bnot (?:loaded|initialized)"
+    r"(?i)failed to load (?:\w+ )?weights|(?:missing|unexpected) keys?\b|weights? .{0,120}\bnot (?:loaded|initialized)"
 )
-OFF: Final = ("none", "null", "disabled", "false", "auto")
+OFF: Final = ("disabled", "false", "off", "no", "0", "full")
+"""Values that turn a setting off; `full`: all weights are trained, and no adapter."""
+UNSET: Final = ("none", "null", "auto", "")  # neither on nor off
 MAX_LINE: Final = 100
 LAGS: Final = 0.5  # updates behind, in the median
 BESIDE: Final = {"length": "len/response_mean", "entropy": "entropy", "lag": "staleness/mean", "rate": "lr"}
@@ -156,7 +162,7 @@ def _course(
     if spikes is not None and float(np.median(values)) <= limit:
         share = pct(len(spikes.lead.steps) / len(steps))
         kinds = [KINDS[one.kind] for one in spikes.coincidences if one.kind in KINDS]
-        resumed = not kinds and _after_restart(spikes.lead.steps, happened)
+        resumed = not kinds and _after_restart(spikes.lead.steps, steps, happened)
         name = "spikes_at_events" if kinds else "after_restart" if resumed else "spikes"
         yield sign(name, **numbers, share=share, event=kinds[0] if kinds else "")
     elif (falls := _falls(level, limit, happened)) is not None:
@@ -189,10 +195,12 @@ def _course(
         yield sign("rises" if late > first else "sinks", **numbers)
 
 
-def _after_restart(steps: IntArray, happened: Mapping[str, IntArray]) -> bool:
-    """Return whether all steps that are off follow one restart, without a gap."""
-    begun = np.isin(happened.get(RESTART, np.zeros(0, np.int64)), [steps[0] - 1, steps[0]]).any()
-    return bool(begun) and int(steps[-1] - steps[0]) == len(steps) - 1
+def _after_restart(off: IntArray, steps: IntArray, happened: Mapping[str, IntArray]) -> bool:
+    """Return whether all steps that are off follow one restart, without a gap among the logged steps."""
+    restarts, places = happened.get(RESTART, np.zeros(0, np.int64)), np.searchsorted(steps, off)
+    before = min(int(steps[max(places[0] - 1, 0)]), int(off[0]) - 1)
+    begun = ((restarts >= before) & (restarts <= off[0])).any()
+    return bool(begun) and int(places[-1] - places[0]) == len(off) - 1
 
 
 def _growth(level: Series, limit: float, late: float, metrics: Mapping[str, Series]) -> Iterator[Sign]:
@@ -257,9 +265,10 @@ def _reward_at(metrics: Mapping[str, Series], at: int) -> Iterator[Sign]:
     if not len(before) or not len(after):
         return
     start, level, now = (float(np.median(part)) for part in (before[:width], before[-width:], after))
+    usual = float(np.median(before))
     if level - start >= RISEN * abs(level) and abs(now - start) <= AT_START * (level - start):
         yield sign("reward_at_start", before=sig(level), after=sig(now), start=sig(start))
-    elif now < CRASHED * np.median(before):
+    elif usual - now > max(CRASHED * abs(usual), BEYOND_SCATTER * scatter_of(before)):
         yield sign("reward_crashes", before=sig(level), after=sig(now))
 
 
@@ -367,14 +376,14 @@ def _companions(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
 
 def _configured(setup: TrainingSetup, other: Mapping[str, Series], level: Series, off: IntArray) -> Iterator[Sign]:
     """Yield what the settings tell, and which parts of the loop the log times."""
-    told, given = set(), set()
+    told, given = set[str](), set[str]()
     for name, asked in setting_signs().items():
-        if asked.get("framework") not in (None, setup.framework) or asked.get("unless") in given:
+        if asked.get("framework") not in (None, setup.framework) or given.intersection(asked.get("unless", ())):
             continue
         for key, value in _written(setup, asked["settings"]):
             told.update(asked["settings"])
             if _holds(asked, value):
-                yield sign(name, setting=f"{key.rpartition('.')[2]}={value}")
+                yield sign(name, setting=f"{key}={value}")
                 given.add(name)
                 break
     for series in other.values():
@@ -389,7 +398,7 @@ def _configured(setup: TrainingSetup, other: Mapping[str, Series], level: Series
 
 
 def _written(setup: TrainingSetup, names: Sequence[str]) -> Iterator[tuple[str, JsonScalar]]:
-    """Yield the settings of these names, wherever they stand, but for those of evaluation."""
+    """Yield the settings of these names, wherever they stand, but for those of evaluation and of other models."""
     for name in names:
         for key, value in setup.settings.items():
             if (key == name or key.endswith(f".{name}")) and not OF_EVALUATION.search(key):
@@ -397,15 +406,15 @@ def _written(setup: TrainingSetup, names: Sequence[str]) -> Iterator[tuple[str, 
 
 
 def _holds(asked: Mapping[str, Any], value: JsonScalar) -> bool:
-    """Return whether a value is what a sign asks for; a size above 1 is turned on."""
+    """Return whether a value is what a sign asks for; a number above 0 is turned on."""
     number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
     if "on" in asked:
-        turned = number > 1 if number is not None else bool(value) and str(value).lower() not in OFF
-        return turned is bool(asked["on"])
-    if "above" in asked or "differs" in asked:
-        return number is not None and (
-            number > float(asked["above"]) if "above" in asked else number != float(asked["differs"])
-        )
+        turned = number > 0 if number is not None else str(value).lower() not in OFF
+        return str(value).lower() not in UNSET and turned is bool(asked["on"])
+    if "above" in asked:
+        return number is not None and float(asked["above"]) < number < float(asked.get("below", math.inf))
+    if "differs" in asked:
+        return number is not None and number != float(asked["differs"])
     if "is" in asked:
         return number == float(asked["is"])
     return value is not None and any(word in str(value).lower() for word in asked["holds"])

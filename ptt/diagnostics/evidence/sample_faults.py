@@ -21,7 +21,7 @@ TEXT_CALL: Final = "text-call"  # begins the id of a call that stands in a messa
 AT_LIMIT: Final = 0.015  # of the longest duration: how near to it an episode ends that a limit ended
 MIN_PILED: Final = 20
 MANY_PILED: Final = 30  # episodes of a single step, which then must earn far less than the others
-LOWER_REWARD: Final = 0.5  # of the others' mean
+LOWER_REWARD: Final = 0.5  # of the size of the others' mean, which may be below 0: by so much less
 MIN_PILED_STEPS: Final = 3
 CROWDED: Final = 5.0  # times as many within the last part below the limit as in a part as wide before it
 TIMEOUT_WORDS: Final = r"(?i)time.?d?.?out|timeout|limit|max|truncat|length|cancel|abort"
@@ -228,7 +228,8 @@ def _piled(placed: pl.DataFrame) -> PiledUp | None:
     if counts is None or min(piled.height, others.height) < MIN_PILED:
         return None
     reward, other = (part["reward"].fill_nan(None).mean() for part in (piled, others))
-    fewer = _number(reward) < LOWER_REWARD * _number(other) and piled.height >= MANY_PILED
+    lost = _number(other) - _number(reward)
+    fewer = lost > LOWER_REWARD * abs(_number(other)) and piled.height >= MANY_PILED
     if piled["step"].n_unique() < MIN_PILED_STEPS and not fewer:
         return None
     ends = piled["stop_reason"].drop_nulls().value_counts(sort=True)

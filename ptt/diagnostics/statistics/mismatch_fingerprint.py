@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray, dot
 from ptt.diagnostics.statistics.mismatch_levels import (
@@ -64,32 +63,32 @@ class MismatchFingerprint:
 
     mean: of |r|, nats. copied, copied_reference: share of sequences whose engine logprobs are the trainer's, or the
     reference's, to the bit. shifted: share of the tokens beyond BIG whose logprob is, on the other side, that of a
-    token as many places away; unshifted: as many to the other side. negative: share of r < 0. certain: share of
-    tokens to which the engine gives probability 1 and the trainer less. rounded: share of the engine's logprobs
-    that a float of 16 bits holds. signed: mean u over mean |u|. slope, r_squared: of u on the logit. one_factor:
-    share of the tokens that are off whose r is in one proportion to the engine's logprob. one_rank,
-    rank_share: log-level of the first rank above the second, and share of the variance of the sequences' levels
-    between ranks. reference_gap: distance of the engine from the reference over its distance from the trainer.
-    reference_follows: correlation of u with the trainer's distance from the reference, reference_slope: its slope
-    on it, 1 where the engine is the reference, whatever the noise. at_reference, at_trainer: share of sequences
-    that are twice as near to the one; near_slope: the slope in those at the reference. follows_update: correlation
-    of u with what the updates on the batch moved. by_prompt: variance of the sequences' levels between the prompts
-    of a step, over that within them. boundary: mean |u| at boundaries over that at the other tokens of the same
-    sequences; boundary_signed: mean u there over mean |u|. later_turns: log-level after a sequence's first
-    observation above that before it, in the median. firsts: sequences with far tokens; inside: share of the far
-    tokens that are in affected sequences; persists: share of far tokens from the first on; far_negative; after:
-    level from the first far token on, over the quiet one. start: log-level of the start of a sequence above its
-    body, in the upper half of the sequences; start_signed; quiet_starts: share of sequences whose start is far
-    below the usual one. apart: share of tokens far above the quiet ones of their own sequence; apart_negative;
-    apart_place: where they are on average, from 0, the start of a sequence, to 1. climbs: how much more often than
-    by chance a sequence is further off than the one before it in the file (standard normal). off_share, off_gap: of
-    the further of two classes of sequences, its share and how far its mean log-level lies above; spaced: how much
-    more rarely than by chance two of the nearer follow each other (standard deviations). step_share: share of the
-    levels' variance between steps. by_lag: correlation of level and lag. fall, spread, rise: largest drop of the
-    log-level by step bins, their range, and their correlation with time. memory: correlation of u at neighbouring
-    tokens, 0 where chance could make it. token_share: share of the variance of u that goes with the token's
-    identity, within classes of equal logprob; body_token_share: of tokens from BODY on; token_start: size of what
-    goes with the token in the first quarter of the steps, over that in the last half.
+    token as many places away; unshifted: as many to the other side. negative: share of r < 0. certain: share of tokens
+    to which the engine gives probability 1 and the trainer less. rounded: share of the engine's logprobs that a float
+    of 16 bits holds, less that of the trainer's: 0 where all columns are stored so. signed: mean u over mean |u|.
+    slope, r_squared: of u on the logit. one_factor: share of the tokens that are off whose r is in one proportion to
+    the engine's logprob. one_rank, rank_share: log-level of the first rank above the second, and share
+    of the variance of the sequences' levels between ranks. reference_gap: distance of the engine from the reference
+    over its distance from the trainer. reference_follows: correlation of u with the trainer's distance from the
+    reference, reference_slope: its slope on it, 1 where the engine is the reference, whatever the noise. at_reference,
+    at_trainer: share of sequences that are twice as near to the one; near_slope: the slope in those at the reference.
+    follows_update: correlation of u with what the updates on the batch moved. by_prompt: variance of the sequences'
+    levels between the prompts of a step, over that within them. boundary: mean |u| at boundaries over that at the other
+    tokens of the same sequences; boundary_signed: mean u there over mean |u|. later_turns: log-level after a sequence's
+    first observation above that before it, in the median. firsts: sequences with far tokens; inside: share of the far
+    tokens that are in affected sequences; persists: share of far tokens from the first on; far_negative; after: level
+    from the first far token on, over the quiet one. start: log-level of the start of a sequence above its body, in the
+    upper half of the sequences; start_signed; quiet_starts: share of sequences whose start is far below the usual one.
+    apart: share of tokens far above the quiet ones of their own sequence; apart_negative; apart_place: where they are
+    on average, from 0, the start of a sequence, to 1. climbs: how much more often than by chance a sequence is further
+    off than the one before it in the file (standard normal). off_share, off_gap: of the further of two classes of
+    sequences, its share and how far its mean log-level lies above; spaced: how much more rarely than by chance two of
+    the nearer follow each other (standard deviations). step_share: share of the levels' variance between steps. by_lag:
+    correlation of level and lag. fall, spread, rise: largest drop of the log-level by step bins, their range, and their
+    correlation with time. memory: correlation of u at neighbouring tokens, 0 where chance could make it. token_share:
+    share of the variance of u that goes with the token's identity, within classes of equal logprob; body_token_share:
+    of tokens from BODY on; token_start: size of what goes with the token in the first quarter of the steps, over that
+    in the last half.
     """
 
     mean: float
@@ -158,7 +157,7 @@ def mismatch_fingerprint(tokens: ScoredTokens) -> MismatchFingerprint | None:
     return MismatchFingerprint(
         mean=float(np.abs(r).mean()),
         certain=float(((tokens.engine > -SMALLEST) & (tokens.trainer < UNCERTAIN)).mean()),
-        rounded=float((_bits(tokens.engine[low < SURE]) & FLOAT_BITS == 0).mean()),
+        rounded=_in_16_bits(tokens.engine[low < SURE]) - _in_16_bits(tokens.trainer[low < SURE]),
         negative=float((r[moved] < 0).mean()) if moved.any() else math.nan,
         signed=float(u[use].mean()) / size if size > 0 else math.nan,
         **_copies(tokens, low),
@@ -180,8 +179,8 @@ def mismatch_fingerprint(tokens: ScoredTokens) -> MismatchFingerprint | None:
     )
 
 
-def _bits(values: FloatArray) -> npt.NDArray[np.uint32]:
-    return values.astype(np.float32).view(np.uint32)
+def _in_16_bits(values: FloatArray) -> float:
+    return float((values.astype(np.float32).view(np.uint32) & FLOAT_BITS == 0).mean())
 
 
 def _logit(logp: FloatArray) -> FloatArray:
@@ -384,7 +383,8 @@ def _memory(tokens: ScoredTokens, u: FloatArray, use: BoolArray, levels: FloatAr
     if np.count_nonzero(beside) < MIN_PART:
         return math.nan
     value = _within_classes(u[known] / np.exp(levels[row]), (tokens.trainer + tokens.engine)[known])
-    memory = float((value[1:] * value[:-1])[beside].mean() / value.var()) if value.any() else 0.0
+    spread = float(value.std())
+    memory = float((value[1:] * value[:-1])[beside].mean()) / spread**2 if spread > SMALLEST else 0.0
     return memory if memory * math.sqrt(np.count_nonzero(beside)) > BEYOND_CHANCE else 0.0
 
 

@@ -61,9 +61,11 @@ def by_order(levels: FloatArray, tokens: ScoredTokens) -> dict[str, float]:
     up = np.count_nonzero((np.diff(level) > 0) & within)
     pairs = np.count_nonzero(within)
     # Of n exchangeable values, (n - 1) / 2 are above the one before, with variance (n + 1) / 12.
-    climbs = (up - pairs / 2) / math.sqrt((pairs + 1) / 12)
-    share, prompts = _between(level, prompt)[1], len(np.unique(prompt[np.isfinite(prompt)]))
-    left = len(level) - prompts
+    paired = np.count_nonzero(np.bincount(step) > 1)
+    climbs = (up - pairs / 2) / math.sqrt(max(float(pairs + 2 * paired), 1.0) / 12)
+    share, known = _between(level, prompt)[1], prompt[np.isfinite(prompt)]
+    prompts = len(np.unique(known))
+    left = len(known) - prompts
     ratio = (
         share / (prompts - 1) / ((1 - share) / left) if prompts >= MIN_PROMPTS and left > 0 < 1 - share else math.nan
     )
