@@ -212,8 +212,8 @@ def safe_settings(settings: Mapping[str, Any]) -> Facts:
 
 
 def length_and_engine(settings: Mapping[str, Any]) -> Facts:
-    """Take of settings only how long the run was to be, and what may set the engine apart from the trainer."""
-    taken = PLANNED.keys() | ENGINE_SETTINGS | {"max_steps"}
+    """Take of settings only the run's length, what may set its engine apart, and whether failed samples are masked."""
+    taken = PLANNED.keys() | ENGINE_SETTINGS | {"max_steps", "mask_infra_failed_completions"}
     return {name: value for name, value in safe_settings(settings).items() if name in taken}
 
 
