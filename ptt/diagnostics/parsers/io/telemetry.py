@@ -194,6 +194,8 @@ PLANNED: Final[Mapping[str, frozenset[str]]] = {
 """How long a run was to be, by the unit; `counted_steps`: as often the length of a rollout or the passes over one."""
 PLANS: Final[Mapping[str, str]] = {name: plan for plan, names in PLANNED.items() for name in names}
 
+MAX_PATH_END: Final = 60  # characters of a checkpoint's path that hold its step
+RESUMED_FROM: Final = re.compile(r"(?:checkpoint|step)[-_](\d{1,9})/?$")  # of a checkpoint's path
 ROLLOUT_N: Final = re.compile(r"(?:^|[./])rollout[./]n$")
 
 
@@ -204,6 +206,8 @@ def safe_settings(settings: Mapping[str, Any]) -> Facts:
         last = re.split(r"[./]", name)[-1]
         if last in PLANS and (count := as_step(settings[name]) or 0) > 0:
             facts[PLANS[last]] = count
+        if last == "resume_from_checkpoint" and (found := RESUMED_FROM.search(str(settings[name])[-MAX_PATH_END:])):
+            facts["resumed_from_step"] = int(found[1])
         if last in SAFE_SETTINGS | ENGINE_SETTINGS and (value := plain_setting(settings[name])) is not None:
             facts[last] = value
         elif ROLLOUT_N.search(name) and (value := plain_setting(settings[name])) is not None:
@@ -212,8 +216,8 @@ def safe_settings(settings: Mapping[str, Any]) -> Facts:
 
 
 def length_and_engine(settings: Mapping[str, Any]) -> Facts:
-    """Take of settings only the run's length, what may set its engine apart, and whether failed samples are masked."""
-    taken = PLANNED.keys() | ENGINE_SETTINGS | {"max_steps", "mask_infra_failed_completions"}
+    """Take of settings only the run's length, what may set its engine apart, and what it resumed, if failed samples are masked."""
+    taken = PLANNED.keys() | ENGINE_SETTINGS | {"max_steps", "mask_infra_failed_completions", "resumed_from_step"}
     return {name: value for name, value in safe_settings(settings).items() if name in taken}
 
 
