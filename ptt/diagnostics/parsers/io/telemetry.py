@@ -216,7 +216,7 @@ def safe_settings(settings: Mapping[str, Any]) -> Facts:
 
 
 def length_and_engine(settings: Mapping[str, Any]) -> Facts:
-    """Take of settings only the run's length, what may set its engine apart, and what it resumed, if failed samples are masked."""
+    """Take of settings the run's length and start, what may set its engine apart, and masks of failed samples."""
     taken = PLANNED.keys() | ENGINE_SETTINGS | {"max_steps", "mask_infra_failed_completions", "resumed_from_step"}
     return {name: value for name, value in safe_settings(settings).items() if name in taken}
 
