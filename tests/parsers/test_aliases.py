@@ -244,6 +244,7 @@ BY_FRAMEWORK: dict[str, dict[str, str]] = {
         "verl": "training/filter_groups/evicted_samples", "skyrl": "async/num_groups_dropped",
         "open-instruct": "batch/filtered_prompts", "roll": "scheduler/group_filter_count",
     },
+    "samples/ended_frac": {"nemo-rl": "train/natural_termination_rate"},
     "samples/kept_frac": {"skyrl": "async/keep_rate", "openrlhf": "dynamic_filtering_pass_rate"},
     "samples/masked": {"nemo-rl": "train/num_mask_sample_filtered", "skyrl": "generate/num_masked_instances"},
     "samples/evicted": {

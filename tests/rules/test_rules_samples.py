@@ -317,3 +317,70 @@ def test_a_reward_that_falls_while_the_outcome_rises_is_no_worse_policy(tmp_path
     (fell,) = of(found, "reward-fell")
     assert "yet env/all/correct" in fell.claim
     assert not of(found, "length-inflation")
+
+
+def consoles(folder: Path, lines: Callable[[int], int], reward: Callable[[int], float], rows: str) -> ptt.Diagnosis:
+    """Judge metrics beside a console that says `lines` times a step that the scorer failed, and then `rows`."""
+    run, generator = folder / "run", np.random.default_rng(6)
+    run.mkdir()
+    said, logged = [], []
+    for step in range(STEPS):
+        score = reward(step) + 0.01 * float(generator.normal())
+        said += ["01:02:03 Reward WARNING: Computing reward timeout after 15s. Set reward to 0."] * lines(step)
+        said.append(rows.format(next=step + 1, step=step, steps=STEPS, reward=score))
+        logged.append({"step": step, "ppo_actor/task_reward/avg": score, "ppo_actor/n_seqs": 64.0, "grad_norm": 0.3})
+    (run / "trainer.log").write_text("\n".join(said) + "\n", "utf-8")
+    if "reward" not in rows:
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in logged), "utf-8")
+    return ptt.diagnose(run)
+
+
+AREAL = "01:02:04 StatsLogger INFO: Epoch 1/5 Step 1/50 Train step {next}/{steps} done."
+PLAIN = "{{'step': {step}, 'reward': {reward:.4f}, 'grad_norm': 0.3, 'loss': 0.01}}"
+
+
+def test_rewards_set_to_0_since_a_step_are_told_with_their_share_and_the_others_reward(tmp_path: Path) -> None:
+    found = consoles(tmp_path, lambda at: 16 if at >= 60 else at % 2, lambda at: 0.6 if at < 60 else 0.45, AREAL)
+    (lost,) = of(found, "samples-lost")
+    assert (lost.severity, lost.onset_step, lost.observed) == (Severity.MEDIUM, 60, 0.25)
+    assert lost.claim.startswith("25% of samples could not be scored from step 60")
+    assert "count as 0" in lost.claim
+
+
+def test_a_scorer_that_fails_on_a_constant_handful_is_healthy(tmp_path: Path) -> None:
+    found = consoles(tmp_path, lambda at: at % 3, lambda _: 0.6, AREAL)
+    assert not of(found, "samples-lost")
+    assert any(one.id == "samples-lost" for one in found.healthy)
+
+
+def test_a_scorer_that_fails_on_more_is_told_with_what_the_reward_did(tmp_path: Path) -> None:
+    found = consoles(tmp_path, lambda at: 24 if at >= 60 else 10 + at % 3, lambda at: 0.5 + 0.3 * (at >= 60), PLAIN)
+    (lost,) = of(found, "samples-lost")
+    assert (lost.severity, lost.onset_step) == (Severity.MEDIUM, 60)
+    assert "24 times a step the scorer fails" in lost.claim
+    assert "the reward went from 0.50 to 0." in lost.claim
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_failures_that_the_settings_do_not_mask_are_trained_on(masked: bool, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    settings = {"learning_rate": 1e-6, "beta": 0.0, "max_steps": 120, "mask_infra_failed_completions": masked}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(settings), "utf-8")
+    rows = [{"step": at, "val/infra_failed_rate": 0.15 if at > 60 else 0.01, "scores": 0.5} for at in range(1, 121)]
+    (tmp_path / "run" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    (lost,) = of(ptt.diagnose(tmp_path / "run"), "samples-lost")
+    assert ("mask_infra_failed_completions is false" in lost.claim) is not masked
+    assert lost.severity is (Severity.LOW if masked else Severity.MEDIUM)
+
+
+@pytest.mark.parametrize("limit", [False, True])
+def test_samples_that_end_neither_by_themselves_nor_at_a_limit_are_lost(limit: bool, tmp_path: Path) -> None:
+    def log(step: int, generator: np.random.Generator) -> dict[str, float]:
+        gone = (0.2 if step > 60 else 0.0) + 0.005 * float(generator.random())
+        cut = 0.01 + gone * limit
+        return {"train/natural_termination_rate": 0.99 - gone, "train/truncation_rate": cut,
+                "train/reward": 0.6 * (1 - gone), "train/grad_norm": 0.3}  # fmt: skip
+
+    lost = of(diagnosed(tmp_path, log), "samples-lost")
+    assert [one.onset_step for one in lost] == ([] if limit else [61])
+    assert all("end neither by themselves nor at a limit" in one.claim for one in lost)

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from builders import Array, evidence_of, series_of
 
+import ptt
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.machines import Event, Machines, gather_machines, ranks_table
@@ -94,6 +95,23 @@ def test_steps_that_share_a_generation_are_taken_together() -> None:
     assert found.onset_step == pytest.approx(101, abs=2)
     assert found.evidence["early_s"] == pytest.approx(0.3, rel=0.1)
     assert found.evidence["late_s"] == pytest.approx(0.75, rel=0.1)
+
+
+def test_what_sampling_discards_is_no_slower_machine(tmp_path: Path) -> None:
+    generator = np.random.default_rng(8)
+    kept = [60.0 if step < 50 else 15.0 for step in range(100)]
+    rows = [
+        {"step": step, "train/timing/generation": 6000.0 / share, "train/dynamic_filtering_pass_rate": share,
+         "train/timing/step_total": (6000.0 / share + 50.0) * float(generator.uniform(0.97, 1.03)),
+         "train/response_length": 800.0 + float(generator.normal())}
+        for step, share in enumerate(kept, start=1)
+    ]  # fmt: skip
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    (found,) = [one for one in ptt.diagnose(tmp_path).findings if one.id == "throughput-drop"]
+    assert "more is generated for the same batch, since sampling keeps 60% of it at first and 15% at the end" in (
+        found.claim
+    )
+    assert not any("device" in cause for cause in found.causes)
 
 
 def test_longer_answers_are_no_slower_machines() -> None:

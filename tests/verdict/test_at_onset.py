@@ -95,3 +95,9 @@ def test_a_quiet_run_stays_quiet_whatever_its_console_says(tmp_path: Path) -> No
 def test_a_line_is_known_by_its_words_though_names_in_it_are_masked() -> None:
     assert words_alike("[host-1] NCCL INFO NET/OFI Failed to initialize: no resources", "NCCL INFO NET OFI Failed to")
     assert not words_alike("NCCL INFO Channel 0 connected", "NCCL INFO NET OFI Failed to")
+
+
+def test_a_start_some_steps_before_a_fall_is_told_with_its_distance(tmp_path: Path) -> None:
+    claim = fall_of(judged(tmp_path, {BREAKS - 5: ["Restored checkpoint state, resuming from training step 45"]}))
+    assert "it begins 6 steps after the run was started again at step 44" in claim
+    assert "adapter" in claim

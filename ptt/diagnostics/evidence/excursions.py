@@ -277,6 +277,9 @@ def _saved(run: Run) -> IntArray:
 def _restarts(run: Run, events: Iterable[Event], segments: Segments | None) -> set[int]:
     """Return the last steps before the run was started again."""
     at = {overlap.first_step for overlap in segments.metrics} if segments is not None else set()
+    resumed = run.context.get("resumed_from_step")
+    if isinstance(resumed, int) and (run.first_step or 0) < resumed < (run.last_step or 0):
+        at.add(resumed)
     for event in events:
         if event.step is None and not event.aside and (named := RESUMED_AT.search(event.text)):
             event = replace(event, step=int(named[1]))

@@ -97,8 +97,13 @@ class SampleCounters:
 
 
 EPISODES: Final = "recorded episodes that failed"
+UNSCORED: Final = "samples/unscored"
 MISSING: Final = "samples/missing"  # of the full batches that the run began with
 UNFINISHED: Final = "samples/unfinished"  # of those attempted
+ENDED_BY_NOTHING: Final = "samples/ended_by_nothing"  # neither by themselves nor at a limit
+ENDED_FRAC: Final = "samples/ended_frac"
+LIMITS: Final = ("len/clipped_frac", "turns/limit_frac")
+"""Shares of samples that a limit ended, with what else did not end them by themselves."""
 FULL_STEPS: Final = 10  # from the start, with one number of samples that is never passed: that is a full batch
 MOSTLY_FULL: Final = 0.8  # of them
 
@@ -117,8 +122,10 @@ def gather_counters(
     raws = training_metric_names(metrics, wide, ranks=True)
     by_name: dict[str, list[str]] = {}
     for raw in raws:
-        if (name := canonical(raw)) is not None and name.startswith(PREFIX):
+        if (name := canonical(raw)) is not None and (name.startswith(PREFIX) or name in LIMITS):
             by_name.setdefault(name, []).append(raw)
+    if ENDED_FRAC not in by_name:
+        by_name = {name: raws for name, raws in by_name.items() if name not in LIMITS}
     causes, environments = _parts(raws, "causes"), _parts(raws, "environments")
     wanted = [*(raw for named in by_name.values() for raw in named), *causes, *environments]
     series = _read(metrics, wide, wanted, logged) if wanted else {}
@@ -270,7 +277,7 @@ def _shares(counts: Mapping[str, Series], settings: Mapping[str, JsonScalar]) ->
         if whole is not None:
             shares["lost"] = replace(whole, values=np.minimum(whole.values, 1.0))
     told = "lost" not in shares or shares["lost"].raw_name.startswith(LINES)  # lines tell of tries, not of samples
-    if told and (missing := _unfinished(counts) or _missing(counts)) is not None:
+    if told and (missing := _unfinished(counts) or _missing(counts) or _ended_by_nothing(counts)) is not None:
         shares["lost"] = missing
     return shares
 
@@ -286,6 +293,19 @@ def _unfinished(counts: Mapping[str, Series]) -> Series | None:
         return None  # of another clock: an asynchronous loop finishes what an earlier step asked for
     unfinished = _ratio(finished, steps, asked - done, asked)
     return None if unfinished is None else replace(unfinished, name=UNFINISHED)
+
+
+def _ended_by_nothing(counts: Mapping[str, Series]) -> Series | None:
+    """Return the share of samples that ended neither by themselves nor at a limit, where both are logged."""
+    ended, clipped = counts.get("ended_frac"), counts.get(LIMITS[0])
+    if ended is None or clipped is None:
+        return None
+    steps, values = ended.finite()
+    rest = 1.0 - values
+    for name in LIMITS:
+        rest = rest - (_at(counts[name], steps) if name in counts else 0.0)
+    known = np.isfinite(rest)
+    return finite_series(ENDED_BY_NOTHING, steps[known], np.maximum(rest[known], 0.0), raw_name=ended.raw_name)
 
 
 def _missing(counts: Mapping[str, Series]) -> Series | None:
@@ -310,7 +330,8 @@ def _share(kind: str, count: Series, counts: Mapping[str, Series], settings: Map
         return _ratio(count, steps, values, _at(attempted, steps))
     left = counts.get("finished") or counts.get("trained")
     if left is not None and counts_groups(left.raw_name) == groups:
-        return _ratio(count, steps, values, _at(left, steps) + values)
+        scored_as_0 = kind == "unscored" and count.raw_name.startswith(LINES)  # they stay in the batch
+        return _ratio(count, steps, values, _at(left, steps) + (0.0 if scored_as_0 else values))
     asked = _asked(settings, groups=groups)
     if asked is None:
         return None

@@ -74,6 +74,7 @@ OTHER_KINDS = (
 NOTES: Final = (".md", ".markdown", ".rst")  # file types in which somebody may keep the output of a whole run
 MANUALS: Final = ("readme", "changelog", "contributing", "tutorial", "usage", "install", "docs")
 FENCE: Final = re.compile(rb"(?:```|~~~)\s{0,4}(\w*).*", re.DOTALL)
+AREAL_DONE: Final = re.compile(rb"\bTrain step (\d{1,9})/\d{1,9} done\b")  # counts from 1, its metrics from 0
 BAR_STEP: Final = re.compile(rb"%\|[^|]{0,400}\|\s{0,4}(\d{1,12})/\d{1,12} \[")
 MIN_PASTED: Final = 10  # steps in the fenced parts of a text: a manual shows a few
 PASTED_SHARE: Final = 0.5  # of a text's lines that such parts make up: with more prose than output, it is a report
@@ -366,7 +367,7 @@ class ConsoleReader:
         self.endings.settle(self.place)
         self.step = step
         self.silence.row(line)
-        self._count_samples()
+        self._count_samples(step)
         self.context.headlines.see(self.context.number, ELSEWHERE, Counter(at=step))
         if self.endings.told:
             self.endings.trained()
@@ -386,6 +387,8 @@ class ConsoleReader:
         """Take a line without log calls, in its last redrawn state."""
         self.config.see(last)
         self.samples.see(last)
+        if b"Train step " in last and (done := AREAL_DONE.search(last)):
+            self._count_samples(int(done[1]) - 1)
         self.silence.line(last)
         text = last.decode("utf-8", "replace")
         if "teps = " in text and (match := ANNOUNCED.search(text)):
@@ -407,7 +410,7 @@ class ConsoleReader:
             step = self.step  # an epoch's summary behind its steps
         if step is not None:
             self.step = step
-            self._count_samples()
+            self._count_samples(step)
         self._place(row, step)
         if CLOSING in row.values:
             self.endings.runtime = row.values[CLOSING]
@@ -415,15 +418,15 @@ class ConsoleReader:
         elif self.endings.told and _is_step(row):
             self.endings.trained()
 
-    def _count_samples(self) -> None:
+    def _count_samples(self, step: int) -> None:
         """Count at a new step what lines said of samples since the last one."""
-        if self.step is None or (self.counted_at is not None and self.step <= self.counted_at):
+        if self.counted_at is not None and step <= self.counted_at:
             return
-        self.counted_at = self.step
-        self.counted_steps.add(self.step)
+        self.counted_at = step
+        self.counted_steps.add(step)
         for name, count in self.samples.take():
-            self.columns_at.setdefault(name, set()).add(self.step)
-            self.columns.add(self.step, name, float(count), None, self.context.number)
+            self.columns_at.setdefault(name, set()).add(step)
+            self.columns.add(step, name, float(count), None, self.context.number)
 
     def _place(self, row: ConsoleRow, step: int | None, number: int | None = None) -> None:
         """Keep a row at its step, at its other count, or in order; `number`: among rows with the same names."""

@@ -20,6 +20,7 @@ from ptt.diagnostics.wording import counted, sig
 NEAR: Final = 20  # steps: what is dated worse than this goes with nothing
 WINDOW: Final = 20  # logged steps from the onset on in which lines are counted
 TIMES: Final = 5.0  # as many a step as before: lines that came all along say nothing of the onset
+AFTER: Final = 10  # steps from a restart to the first batch that shows its fault: several share one generation
 PARTED: Final = 3.0  # times its early level, at all steps up to the onset
 MIN_PARTED: Final = 5  # steps before the onset
 OF_POLICY: Final = frozenset({Link.EXPLORATION, Link.REWARD, Link.POLICY_UPDATE, Link.NUMERICS})
@@ -109,15 +110,23 @@ def _told(finding: Finding, evidence: Evidence, events: _Happened, lines: Sequen
     claim, facts = finding.claim, dict[str, JsonScalar]()
     restart = next((step for step in events.restarts if first - 1 <= step <= last), None)
     evaluated = events.evaluation
-    if restart is not None:
+    earlier = max((step for step in events.restarts if first - AFTER <= step < first - 1), default=None)
+    if restart is None and earlier is not None and finding.link in OF_POLICY:
+        facts["restart_step"] = earlier
+        later = counted((finding.onset_step or first) - earlier, "step(s)")
+        claim += (
+            f"; it begins {later} after the run was started again at step {earlier}: weights or an adapter that were "
+            "not loaded, or not as before, are as likely as the learning rate"
+        )
+    elif restart is not None:
         facts["restart_step"] = restart
         if "restart" not in claim:
             claim += f"; the run was started again at step {restart}"
     elif evaluated is not None and evaluated in (last, last - 1) and evaluated > (evidence.run.first_step or 0) + 1:
         facts["first_evaluation_step"] = evaluated
         claim += "" if "evaluation" in claim else f"; the first evaluation was at step {evaluated}"
-    if finding.id not in QUOTES and (line := _line(lines, first, last)) is not None:
-        quote = _quote(line, evidence)
+    line = None if finding.id in QUOTES else _line(lines, first, last)
+    if line is not None and (quote := _quote(line, evidence)) not in claim:
         facts |= {"console_line": quote, "console_lines": line.count}
         rarely = "hardly" if line.before else "never"
         claim += f'; the console says {_times(line.count)} there, and {rarely} before: "{quote}"'

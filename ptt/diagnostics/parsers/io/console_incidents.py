@@ -57,6 +57,12 @@ MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp
                 b"vict", b"bort", b"rash", b"redisp", b"resch", b"re-", b"progress", b"aiting", b"tuck", b"requeu",
                 b"resub", b"efused", b"nreach", b"memory", b"OOM", b"died", b"dead", b"kill", b"lost", b"exited",
                 b"HTTP", b"limit", b"allback", b"alling back", b" None", b"set to", b" as 0", b" as zero")  # fmt: skip
+UNREAD: Final = re.compile(
+    r"\b(?:fail(?:ed|ure|s|ing)? to|could ?n[o']t|cannot|unable to) (?:parse|extract|read|verify) (?:\w+ ){0,2}"
+    r"(?:gold|reference|ground[ -_]?truth)\b(?! model)",
+    re.IGNORECASE,
+)
+"""The verifier cannot read the right answer: no answer of the policy can be scored."""
 OF_SAMPLES: Final = re.compile(rf"(?<![A-Za-z]){UNIT}(?![a-z])|{UNIT}(?=[A-Z])", re.IGNORECASE)
 QUEUES: Final = re.compile(
     r"\A(?=.*\bno progress\b)(?=.*\b(?:queue|collected|workers?)\b)|\baborted\W{1,3}exception\b", re.IGNORECASE
@@ -130,6 +136,8 @@ def speaks_of_samples(text: str) -> bool:
 
 def kind_of(text: str) -> str | None:
     """Return what a line says became of samples, or None."""
+    if UNREAD.search(text):
+        return "unscored"
     if NOISE.search(text) or NONE.search(text) or not (OF_SAMPLES.search(text) or QUEUES.search(text)):
         return None
     return next((kind for kind, pattern in PATTERNS.items() if pattern.search(text)), None)

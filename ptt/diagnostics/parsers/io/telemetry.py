@@ -151,7 +151,8 @@ SAFE_SETTINGS: Final = frozenset(
         "epsilon", "epsilon_high", "fp16", "gamma", "generation_batch_size", "gradient_accumulation_steps",
         "gradient_checkpointing", "init_kl_coef", "kl_coef", "kl_loss_coef", "kl_loss_type", "kl_target", "lam",
         "lambd", "learning_rate", "logging_steps", "importance_sampling_level", "loss_agg_mode", "loss_mode",
-        "loss_type", "lr", "lr_scheduler_type", "mask_truncated_completions", "max_completion_length",
+        "loss_type", "lr", "lr_scheduler_type", "mask_infra_failed_completions", "mask_truncated_completions",
+        "max_completion_length",
         "max_grad_norm", "max_prompt_length", "max_response_length", "max_steps", "max_tool_calling_iterations",
         "micro_batch_size", "mini_batch_size", "n_samples_per_prompt", "norm_adv_by_std_in_grpo", "num_generations",
         "num_iterations",
@@ -193,6 +194,8 @@ PLANNED: Final[Mapping[str, frozenset[str]]] = {
 """How long a run was to be, by the unit; `counted_steps`: as often the length of a rollout or the passes over one."""
 PLANS: Final[Mapping[str, str]] = {name: plan for plan, names in PLANNED.items() for name in names}
 
+MAX_PATH_END: Final = 60  # characters of a checkpoint's path that hold its step
+RESUMED_FROM: Final = re.compile(r"(?:checkpoint|step)[-_](\d{1,9})/?$")  # of a checkpoint's path
 ROLLOUT_N: Final = re.compile(r"(?:^|[./])rollout[./]n$")
 
 
@@ -203,6 +206,8 @@ def safe_settings(settings: Mapping[str, Any]) -> Facts:
         last = re.split(r"[./]", name)[-1]
         if last in PLANS and (count := as_step(settings[name]) or 0) > 0:
             facts[PLANS[last]] = count
+        if last == "resume_from_checkpoint" and (found := RESUMED_FROM.search(str(settings[name])[-MAX_PATH_END:])):
+            facts["resumed_from_step"] = int(found[1])
         if last in SAFE_SETTINGS | ENGINE_SETTINGS and (value := plain_setting(settings[name])) is not None:
             facts[last] = value
         elif ROLLOUT_N.search(name) and (value := plain_setting(settings[name])) is not None:
@@ -211,8 +216,8 @@ def safe_settings(settings: Mapping[str, Any]) -> Facts:
 
 
 def length_and_engine(settings: Mapping[str, Any]) -> Facts:
-    """Take of settings only how long the run was to be, and what may set the engine apart from the trainer."""
-    taken = PLANNED.keys() | ENGINE_SETTINGS | {"max_steps"}
+    """Take of settings the run's length and start, what may set its engine apart, and masks of failed samples."""
+    taken = PLANNED.keys() | ENGINE_SETTINGS | {"max_steps", "mask_infra_failed_completions", "resumed_from_step"}
     return {name: value for name, value in safe_settings(settings).items() if name in taken}
 
 

@@ -1,10 +1,10 @@
 """This run shows samples that are lost to failures of what surrounds the policy.
 
 What: the share of samples that end in an error, a timeout or a verifier that failed lies a tenth above its usual level,
-and beyond its noise, for so long that a whole step's worth is lost; or it is above 30% throughout. The share is logged,
-worked out from counters and what was asked for, or counted in recorded episodes. Beside it stands what became of the
-reward: over all samples, and over those that finished. High where failed samples are trained on at a reward of 0 and
-make up 30%.
+and beyond its noise, for so long that a whole step's worth is lost; or it is above 30% throughout (10% where they could
+not be scored). The share is logged, worked out from counters and what was asked for, or counted in recorded episodes or
+lines of the console; lines alone are told where they multiply. Beside it stands what became of the
+reward: over all samples, and over those that finished. High where failed samples are trained on and make up 30%.
 Why it matters: a failed episode says nothing about the policy, but it lowers the reward and, where it counts as 0, is
 trained on. A curve that falls so is mistaken for a policy that got worse.
 What it is not: a small constant rate of failures, which every sandbox has.
@@ -20,7 +20,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.sample_counters import EPISODES, LOST, MISSING, UNFINISHED, SampleCounters, cohorts
+from ptt.diagnostics.evidence.sample_counters import (
+    ENDED_BY_NOTHING,
+    EPISODES,
+    LINES,
+    LOST,
+    MISSING,
+    UNFINISHED,
+    UNSCORED,
+    SampleCounters,
+    cohorts,
+)
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import JsonScalar, Link, Severity, Steps
 from ptt.diagnostics.rules.interface import REWARDED_LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
@@ -37,10 +47,13 @@ MIN_STEPS = 5  # with a share of lost samples: of fewer no level is usual
 KEPT_SHARE = 0.5  # of the fall over all samples: if those that finished lost less than this, the failures explain it
 MIN_FALL = 0.1  # of the reward before: less is nothing to explain
 COUNT_FACTOR = 4.0  # times the usual count, where nothing tells of how many: no batch size explains that
+UNSCORED_FACTOR = 0.5  # times the usual count on top of it, beyond its noise: of lines that the scorer failed
 MIN_COUNT = 4.0  # samples a step over the usual count
 SHORTER = 0.8  # of the first length: what takes long is what is lost
 MAX_TOLD = 2  # errors that a claim names
 BESIDE_STEPS = 20  # before a stretch, or after it: what the reward is compared with
+UNMASKED = "mask_infra_failed_completions"
+"""A setting of Open-Instruct: false where failed samples are trained on."""
 CAUSES = (
     "a sandbox, browser or server that is down, full or out of quota",
     "a network or a file system that fails under load",
@@ -97,11 +110,17 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         worst = max(stretches, key=lambda found: found.excess)
         return _finding(evidence, counters, lost, worst, usual, limits)
     level = float(values.mean())
-    if level > limits["chronic"] and last_mean(lost) > limits["chronic"]:
+    chronic = limits["rise" if _is_unscored(lost) else "chronic"]
+    if level > chronic and last_mean(lost) > chronic:
         whole = Stretch(first=0, last=len(values) - 1, mean=level, excess=float(values.sum()), lasting=True)
         return _finding(evidence, counters, lost, whole, math.nan, limits)
     known = f"{pct(level)} of samples are lost to failures, without a stretch of more"
     return Healthy(reason=f"{known}; {pct(last_mean(lost))} at the end" if len(values) >= MIN_LOGGED else known)
+
+
+def _is_unscored(lost: Series) -> bool:
+    """Return whether lines of the console say that the scorer failed: of an answer, its reward says nothing."""
+    return lost.name == UNSCORED and lost.raw_name.startswith(LINES)
 
 
 def _counted(counters: SampleCounters) -> Series | None:
@@ -115,7 +134,8 @@ def _of_counts(evidence: Evidence, counters: SampleCounters, lost: Series) -> Ve
     if len(values) < MIN_STEPS:
         return _unjudged(lost)
     usual = usual_level(values)[0]
-    margin = max(COUNT_FACTOR * usual, MIN_COUNT)
+    unscored = _is_unscored(lost)
+    margin = max((UNSCORED_FACTOR if unscored else COUNT_FACTOR) * usual, MIN_COUNT)
     stretches = [found for found in stretches_above(values, margin=margin) if found.last > found.first]
     if not stretches:
         return Healthy(
@@ -126,13 +146,13 @@ def _of_counts(evidence: Evidence, counters: SampleCounters, lost: Series) -> Ve
     reward = _of_level(evidence, (first, last))
     fell = reward is not None and reward.during < (1 - MIN_FALL) * reward.before
     until = "" if worst.lasting else f" to step {last}"
-    change = (
-        f"; the reward went from {sig(reward.before)} to {sig(reward.during)}" if reward is not None and fell else ""
-    )
+    changed = reward is not None and abs(reward.during - reward.before) > MIN_FALL * abs(reward.before)
+    words = "times a step the scorer fails, by the console," if unscored else "samples a step are lost to failures"
+    change = _went(reward) if fell or unscored else ""
     return Finding(
-        severity=Severity.MEDIUM if fell else Severity.LOW,
-        claim=f"{sig(worst.mean)} samples a step are lost to failures from step {first}{until}, {sig(usual)} otherwise"
-        f"{_errors(counters)}{change}",
+        severity=Severity.MEDIUM if fell or (unscored and changed and worst.lasting) else Severity.LOW,
+        claim=f"{sig(worst.mean)} {words} from step {first}{until}, {sig(usual)} otherwise{_errors(counters)}{change}"
+        + (_evaluated(evidence, first) if unscored else ""),
         observed=worst.mean,
         limit=usual + margin,
         unit="samples a step",
@@ -143,6 +163,20 @@ def _of_counts(evidence: Evidence, counters: SampleCounters, lost: Series) -> Ve
         confirm=(f"read the errors of ten samples of steps {first} to {last}: the environment's, or the policy's?",),
         next=NEXT,
     )
+
+
+def _went(reward: RewardBeside | None) -> str:
+    return "" if reward is None else f"; the reward went from {sig(reward.before)} to {sig(reward.during)}"
+
+
+def _evaluated(evidence: Evidence, first: int) -> str:
+    """Return what an evaluation did meanwhile, as the end of a clause: it is scored beside training."""
+    for figure in evidence.evaluation.figures if evidence.evaluation is not None else ():
+        steps, values = figure.series.finite()
+        if figure.outcome and (steps < first).any() and (steps >= first).any():
+            before = float(values[steps < first][-1])
+            return f", {figure.series.raw_name} from {sig(before)} to {sig(float(values[-1]))} by the end"
+    return ""
 
 
 def _of_level(evidence: Evidence, inside: Steps) -> RewardBeside | None:
@@ -177,16 +211,19 @@ def _finding(
     first, last = int(steps[stretch.first]), int(steps[stretch.last])
     began_with_run = stretch.first == 0
     reward = _reward_beside(evidence, counters, lost, stretch)
-    trained = reward is not None and reward.trained
+    unmasked = evidence.run.context.get(UNMASKED) is False and lost.name not in (MISSING, UNSCORED)
+    trained = unmasked or (reward is not None and reward.trained)
     when = "at every step" if began_with_run and stretch.lasting else f"from step {first}"
     when += "" if stretch.lasting else f" to step {last}"
     beside = "" if math.isnan(usual) else f", {pct(usual)} otherwise"
     return Finding(
-        severity=_severity(stretch, reward, missing=lost.name == MISSING, limits=limits),
+        severity=_severity(stretch, reward, trained=trained, kept=_stays(lost), limits=limits),
         claim=f"{pct(stretch.mean)} of samples {_lost_words(lost)} {when}{beside}{_errors(counters) or _counter(lost)}"
-        + (_reward_clause(reward) or _shorter(evidence, stretch)),
+        + (f"; they are trained on, since {UNMASKED} is false" if unmasked else "")
+        + (_reward_clause(reward) or (_went(reward) if _is_unscored(lost) else _shorter(evidence, stretch)))
+        + (_evaluated(evidence, first) if _is_unscored(lost) else ""),
         observed=stretch.mean,
-        limit=limits["chronic"] if math.isnan(usual) else usual + limits["rise"],
+        limit=limits["rise" if _is_unscored(lost) else "chronic"] if math.isnan(usual) else usual + limits["rise"],
         unit="share",
         onset_step=first,
         onset_interval=None if began_with_run else (int(steps[stretch.first - 1]) + 1, first),
@@ -203,7 +240,12 @@ def _finding(
 
 def _lost_words(lost: Series) -> str:
     """Say what became of lost samples, as far as the counter tells."""
-    words = {MISSING: "are missing from batches that were full before", UNFINISHED: "end without a reward"}
+    words = {
+        MISSING: "are missing from batches that were full before",
+        UNFINISHED: "end without a reward",
+        UNSCORED: "could not be scored",
+        ENDED_BY_NOTHING: "end neither by themselves nor at a limit",
+    }
     return words.get(lost.name, "are lost to failures")
 
 
@@ -248,18 +290,21 @@ def _short_batches(values: FloatArray, margin: float) -> Stretch | None:
     return Stretch(first=first, last=last, mean=mean, excess=excess, lasting=lasting) if mean > margin else None
 
 
-def _severity(stretch: Stretch, reward: RewardBeside | None, *, missing: bool, limits: Limits) -> Severity:
+def _stays(lost: Series) -> bool:
+    """Return whether what is lost changes the batch for as long as it lasts: it lacks samples, or right rewards."""
+    return lost.name == MISSING or _is_unscored(lost)
+
+
+def _severity(stretch: Stretch, reward: RewardBeside | None, *, trained: bool, kept: bool, limits: Limits) -> Severity:
     """Return how much it matters: most where failed samples teach, least where they are sampled anew and it is over.
 
     Where a logged reward fell by them alone, they are what there is to know of that fall.
     """
     much = stretch.mean >= limits["high"]
-    if reward is not None and reward.trained:
+    if trained:
         return Severity.HIGH if much else Severity.MEDIUM
     explains = reward is not None and reward.explained and reward.logged
-    return (
-        Severity.MEDIUM if (much and (stretch.lasting or explains)) or (missing and stretch.lasting) else Severity.LOW
-    )
+    return Severity.MEDIUM if (much and (stretch.lasting or explains)) or (kept and stretch.lasting) else Severity.LOW
 
 
 def _errors(counters: SampleCounters) -> str:

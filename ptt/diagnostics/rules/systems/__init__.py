@@ -16,7 +16,7 @@ from ptt.diagnostics.rules.single_series import derived, logarithms
 FOLDS: Final = (1, 2, 3, 4, 6, 8)  # optimiser steps a generation: every so many steps, one takes far longer
 LENGTHS: Final = ("tokens/step", "tokens/seen", "len/response_mean")
 STEP_PARTS: Final = re.compile(
-    r"^(?:timing_s|timing|timing/train|timeperf|time)/|^perf/.*_(?:time|s)$|^(?:train/)?tools/.*latency_s$|^env/.*_s$"
+    r"^(?:train/)?(?:timing_s|timing|timing/train|timeperf|time)/|^perf/.*_(?:time|s)$|^(?:train/)?tools/.*latency_s$|^env/.*_s$"
 )
 WHOLE_STEP: Final = re.compile(r"(?:^|/)(?:step|total|total_step_time|step_time|step_total|train_step)$")
 IDLE_PERCENT = 1.0  # of the time at work: a device that computes for the run is above it in most of its samples

@@ -2,7 +2,8 @@
 
 What: the mean time of a step rose to 1.5 times the run's own early level or more, beyond its noise, to the end of the
 run; steps that share one generation count together. Where the work per step is logged, the time per token is judged as
-well: what longer answers explain is a note.
+well: what longer answers explain is a note. Where dynamic sampling discards more groups, so that more is generated for
+the same batch, that is told instead of a device.
 Why it matters: a step that takes three times as long wastes two thirds of the hardware; and what slows it (a tool that
 times out, a full disk, a failing device) may change the data too.
 What it is not: a fault of the optimisation. A healthy policy keeps learning at a third of the speed.
@@ -25,7 +26,7 @@ from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import logarithms, logged, metric_evidence, peak_median
 from ptt.diagnostics.rules.systems import change_point, folded, grown_part, length_of, per_token
-from ptt.diagnostics.wording import sig
+from ptt.diagnostics.wording import pct, sig
 
 SLOWDOWN_FACTOR = 1.5  # times the early level; the batch-to-batch noise of a window stays well below
 HIGH_FACTOR = 3.0
@@ -33,6 +34,10 @@ ROW_EVERY = 20  # steps between two looks of Microsoft's callback
 MIN_ROWS = 3
 MIN_EXPLAINED = 0.5  # of a slowdown, on the log scale: work that grew by less does not explain it
 MIN_WORK = 1.1  # times the early work: less growth does not matter
+GENERATION = ("gen", "rollout", "wait")  # in names of parts of a step
+DISCARDED = (
+    "prompts that the policy always solves or never: dynamic sampling discards their groups and samples others",
+)
 MIN_STEP_S = 0.05  # seconds a step: below it, the timer itself is slow
 ENABLE = "log the time of every step; the times of its parts show which one is slow"
 
@@ -63,6 +68,10 @@ def _judged(evidence: Evidence, series: Series, times_by_step: Series, shift: Ba
     work_grew = f", while the tokens per step grew {sig(longer)}x" if longer is not None and longer >= MIN_WORK else ""
     why = ", then recovered" if shift.ended else work_grew
     unknown = "; the work per step is not logged" if lengths is None else ""
+    kept = None if shift.ended or notes else _kept(evidence, times_by_step, late / early, part)
+    if kept is not None:
+        why = f": more is generated for the same batch, since sampling keeps {pct(kept[0])} of it at first and "
+        why += f"{pct(kept[1])} at the end"
     work = lengths.raw_name if lengths is not None else None
     facts = metric_evidence(series, early_s=early, late_s=late, work_ratio=longer, work_logged_as=work)
     if part is not None:
@@ -77,14 +86,31 @@ def _judged(evidence: Evidence, series: Series, times_by_step: Series, shift: Ba
         onset_step=shift.onset,
         onset_interval=shift.interval,
         evidence=facts,
-        causes=_causes(part[0] if part else ""),
+        causes=DISCARDED if kept is not None else _causes(part[0] if part else ""),
         confirm=_confirm(shift.onset, part),
-        next=(
+        next=("add prompts that some attempts solve and others do not",)
+        if kept is not None
+        else (
             "fix the part that slowed; leave the optimiser alone",
             "set a time limit on each tool call and reward, and log how often it is reached",
         ),
     )
     return Healthy(reason=finding.claim, notes=(finding,)) if notes else finding
+
+
+def _kept(
+    evidence: Evidence, times: Series, slower: float, part: tuple[str, float, float] | None
+) -> tuple[float, float] | None:
+    """Return the share of what is sampled that was kept early and late, where what is discarded explains the times."""
+    filtered = evidence.counters.shares.get("filtered") if evidence.counters is not None else None
+    level = early_level(times)
+    if filtered is None or level is None or (part is not None and not any(word in part[0] for word in GENERATION)):
+        return None
+    steps, values = filtered.finite()
+    early, late = 1.0 - values[steps <= level.last_step], 1.0 - values[steps > times.finite()[0][-times.width - 1]]
+    if not (len(early) and len(late)) or late.mean() <= 0 or early.mean() / late.mean() < slower**MIN_EXPLAINED:
+        return None
+    return float(early.mean()), float(late.mean())
 
 
 def _late(times: Series, shift: BaselineShift) -> float:
@@ -177,7 +203,7 @@ def _by_rows(evidence: Evidence) -> Verdict | None:
 def _causes(part: str) -> tuple[str, ...]:
     if any(word in part for word in ("tool", "env", "reward", "score")):
         return ("tools or the reward service respond more slowly", "more calls per sample, or calls that time out")
-    if any(word in part for word in ("gen", "rollout", "wait")):
+    if any(word in part for word in GENERATION):
         return (
             "the environment or its tools respond more slowly",
             "longer answers, or a few very long ones that all others wait for",
