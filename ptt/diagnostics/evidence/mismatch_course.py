@@ -50,7 +50,8 @@ STILL: Final = 1.3  # times the first level, over a third of the run: the update
 REACHED: Final = 0.7  # of the last level, in the first tenth of the run: it grows no further
 AT_ONCE: Final = 5.0  # times from one step to the next: a jump
 FIRST_VALUES: Final = 3  # the level at the start
-EARLY: Final = 5  # a rise before it is the first updates' and no jump
+EARLY: Final = 5  # a rise before it is the first updates' and no jump: these values are the run's own level
+OWN_FLOOR: Final = 0.01  # of the limit: what stays below it harms nothing, whatever it was before
 FELL: Final = 5.0  # times below the level around it
 LOW: Final = 0.3  # of the distance at which a step disagrees
 FAR_BEYOND: Final = 4.0  # times it: rounding does not reach it
@@ -131,15 +132,49 @@ def metric_signs(
 
 
 def _measure(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> tuple[Series, float] | None:
-    """Return the mismatch by step, as its distance from none, and the distance at which a step disagrees."""
+    """Return the mismatch by step, as its distance from none, and the distance at which a step disagrees.
+
+    The first measure, but where it stays within its limit the first one that leaves the run's own level.
+    """
+    within = None
     found = [(metrics[name], *MEASURES[name]) for name in MEASURES if name in metrics]
     found += [(pairs[name].mean_abs, 0.0, 0.05) for name in ("old/rollout", "policy/rollout") if name in pairs]
     for series, zero, limit in found:
         steps, values = series.finite()
         if len(steps) >= MIN_LOGGED:
             away = np.abs(values - zero)
-            return replace(series, steps=steps, values=away, flags=series.flags[np.isfinite(series.values)]), limit
-    return None
+            level = replace(series, steps=steps, values=away, flags=series.flags[np.isfinite(series.values)])
+            own = own_limit(level, metrics, limit)
+            if own is not None or (within is None and np.median(away[-level.width :]) > limit):
+                return level, own or limit
+            within = within or (level, limit)
+    return within
+
+
+def own_limit(level: Series, metrics: Mapping[str, Series], limit: float) -> float | None:
+    """Return the size below `limit` that the last values exceed, and the run's own first values do not by far, or None.
+
+    It is `GREW` times the first values and above all of them, and by as much more as what may move the mismatch has
+    grown: the policy's entropy, the length, the lag and the learning rate. It lies at least halfway, in factors, to the
+    last values: noise of a low level does not reach it. level: sizes, 0 where both sides agree.
+    """
+    values = level.finite()[1]
+    late = float(np.median(values[-level.width :]))
+    if len(values) < EARLY + level.width or late > limit:
+        return None
+    own = max(GREW * float(np.median(values[:FIRST_VALUES])), float(values[:EARLY].max()))
+    own *= max((_growth_of(metrics[name]) for name in BESIDE.values() if name in metrics), default=1.0)
+    own = max(own, math.sqrt(float(np.median(values[:FIRST_VALUES])) * late), OWN_FLOOR * limit)
+    return own if own < min(late, limit) else None
+
+
+def _growth_of(series: Series) -> float:
+    """Return the factor by which a metric is higher at the end than at the start, at least 1; infinite from 0 on."""
+    values = series.finite()[1]
+    if not len(values):
+        return 1.0
+    first, late = float(np.median(values[:EARLY])), float(np.median(values[-series.width :]))
+    return max(late / first, 1.0) if first > 0 else math.inf if late > 0 else 1.0
 
 
 def _course(
@@ -220,12 +255,15 @@ def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tup
         low = (values <= AGREES * limit) & (values * FELL <= around)
         low &= np.arange(len(values)) > begin
         at = steps[low & ~np.append(False, low[:-1])]
-        if around <= limit or len(at) < 2 or low.sum() > len(values) / 3:
+        lasts = len(at) == 1 and low.sum() >= EARLY  # and came again
+        if around <= limit or not (len(at) > 1 or lasts) or low.sum() > len(values) / 3:
             return None
     named = find_coincidences(steps, at, {kind: happened[kind] for kind in KINDS if kind in happened}, rate=TIMING_RATE)
     shown = ", ".join(str(step) for step in at[:4].tolist())
     if named:
         return KINDS[named[0].kind], shown
+    if teeth is None and len(at) > 1 and limit < MEASURES.get(level.name, (0.0, 0.0))[1]:
+        return None  # within the usual limit single values fall so by their noise
     return ("regular" if teeth is not None else "alone"), shown
 
 
@@ -243,8 +281,12 @@ def _jump(level: Series, limit: float) -> int | None:
     place = int(np.argmax(above))
     if place < EARLY or not above.any() or np.mean(above[place:]) < AT_ALL_STEPS:
         return None
-    before, after = np.median(level.values[:place]), np.median(level.values[place : place + FIRST_VALUES])
-    return place if after >= AT_ONCE * before else None
+    values = level.values
+    before, after = np.median(values[:place]), np.median(values[place : place + FIRST_VALUES])
+    if after >= AT_ONCE * before:
+        return place
+    still = np.median(values[place - 1 - FIRST_VALUES : place - 1]) <= STILL * before
+    return place - int(values[place - 1] >= GREW * before) if still and after >= GREW * before else None
 
 
 def _reward_at(metrics: Mapping[str, Series], at: int) -> Iterator[Sign]:
