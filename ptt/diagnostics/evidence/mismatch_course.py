@@ -19,6 +19,7 @@ import numpy as np
 from ptt.diagnostics.evidence.excursions import CHECKPOINT, EPOCH, EVALUATION, RESTART, SYNC, Recurrence
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.mismatch_causes import Sign, setting_signs, sign
+from ptt.diagnostics.evidence.mismatch_rise import BESIDE, EARLY, FIRST_VALUES, GREW, growth_of, own_limit
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.evidence.training_setup import TrainingSetup
@@ -42,16 +43,12 @@ MEASURES: Final[Mapping[str, tuple[float, float]]] = {
 OF_LOGPROBS: Final = ("mismatch/logp_abs_mean", "mismatch/ppl_diff", "old/rollout mean_abs", "policy/rollout mean_abs")
 """Those in nats a token."""
 AGREES: Final = 0.7  # of that distance: both sides agree up to their arithmetic
-GREW: Final = 3.0  # times the level of the first steps
 GREW_FAR: Final = 10.0  # times: no arithmetic changes so much
 STEADY: Final = 2.0  # times, either way: a level that stays
 MIXED: Final = 0.2  # of the last values at least lie on either side of the first ones' median
 STILL: Final = 1.3  # times the first level, over a third of the run: the updates alone do not move it
 REACHED: Final = 0.7  # of the last level, in the first tenth of the run: it grows no further
 AT_ONCE: Final = 5.0  # times from one step to the next: a jump
-FIRST_VALUES: Final = 3  # the level at the start
-EARLY: Final = 5  # a rise before it is the first updates' and no jump: these values are the run's own level
-OWN_FLOOR: Final = 0.01  # of the limit: what stays below it harms nothing, whatever it was before
 FELL: Final = 5.0  # times below the level around it
 LOW: Final = 0.3  # of the distance at which a step disagrees
 FAR_BEYOND: Final = 4.0  # times it: rounding does not reach it
@@ -98,8 +95,11 @@ NOT_LOADED: Final = re.compile(
 )
 OFF: Final = ("none", "null", "disabled", "false", "auto")
 MAX_LINE: Final = 100
+STAYS_BELOW: Final = 0.95  # of the steps
+MASKED: Final = 0.01  # of the sequences
+OTHER_SIDE: Final = 0.05  # of those on the one side: rounding falls to both alike
+TURNS_GREW: Final = 1.5  # times the turns of the first episodes: boundaries between turns then weigh as much more
 LAGS: Final = 0.5  # updates behind, in the median
-BESIDE: Final = {"length": "len/response_mean", "entropy": "entropy", "lag": "staleness/mean", "rate": "lr"}
 
 
 def metric_signs(
@@ -123,12 +123,12 @@ def metric_signs(
     level, limit = measured
     told = by_tokens and level.name not in metrics
     course = [] if told else list(_course(level, limit, excursions, happened, metrics))
-    course += _reordered(metrics)
+    course += [*_reordered(metrics), *_masked(metrics)]
     if not course and not told:
         return ()
     off = level.steps[level.values > limit]
     beside = [*_sequences(metrics, off), *_distribution(metrics, off), *_companions(level, metrics)]
-    return (*course, *beside, *_configured(setup, other, level, off), *_told(events))
+    return (*course, *beside, *_configured(setup, other, level, off, within=_within(level, limit)), *_told(events))
 
 
 def _measure(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> tuple[Series, float] | None:
@@ -151,30 +151,9 @@ def _measure(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> t
     return within
 
 
-def own_limit(level: Series, metrics: Mapping[str, Series], limit: float) -> float | None:
-    """Return the size below `limit` that the last values exceed, and the run's own first values do not by far, or None.
-
-    It is `GREW` times the first values and above all of them, and by as much more as what may move the mismatch has
-    grown: the policy's entropy, the length, the lag and the learning rate. It lies at least halfway, in factors, to the
-    last values: noise of a low level does not reach it. level: sizes, 0 where both sides agree.
-    """
-    values = level.finite()[1]
-    late = float(np.median(values[-level.width :]))
-    if len(values) < EARLY + level.width or late > limit:
-        return None
-    own = max(GREW * float(np.median(values[:FIRST_VALUES])), float(values[:EARLY].max()))
-    own *= max((_growth_of(metrics[name]) for name in BESIDE.values() if name in metrics), default=1.0)
-    own = max(own, math.sqrt(float(np.median(values[:FIRST_VALUES])) * late), OWN_FLOOR * limit)
-    return own if own < min(late, limit) else None
-
-
-def _growth_of(series: Series) -> float:
-    """Return the factor by which a metric is higher at the end than at the start, at least 1; infinite from 0 on."""
-    values = series.finite()[1]
-    if not len(values):
-        return 1.0
-    first, late = float(np.median(values[:EARLY])), float(np.median(values[-series.width :]))
-    return max(late / first, 1.0) if first > 0 else math.inf if late > 0 else 1.0
+def _within(level: Series, limit: float) -> bool:
+    """Return whether a limit is the run's own, below the usual one."""
+    return limit < MEASURES.get(level.name, (0.0, 0.0))[1]
 
 
 def _course(
@@ -262,8 +241,8 @@ def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tup
     shown = ", ".join(str(step) for step in at[:4].tolist())
     if named:
         return KINDS[named[0].kind], shown
-    if teeth is None and len(at) > 1 and limit < MEASURES.get(level.name, (0.0, 0.0))[1]:
-        return None  # within the usual limit single values fall so by their noise
+    if teeth is None and len(at) > 1 and _within(level, limit):
+        return None  # single values fall so by their noise
     return ("regular" if teeth is not None else "alone"), shown
 
 
@@ -346,6 +325,20 @@ def _reordered(metrics: Mapping[str, Series]) -> Iterator[Sign]:
         yield sign("reordered", whole=sig(whole), ratio=sig(ratio))
 
 
+def masked_on_one_side(metrics: Mapping[str, Series]) -> tuple[float, float] | None:
+    """Return the shares of sequences with a ratio below and above its bounds, where nearly all are on one side."""
+    found = [metrics[name].finite()[1] for name in ("is/seq_low_frac", "is/seq_high_frac") if name in metrics]
+    if len(found) < 2 or min(map(len, found)) < MIN_LOGGED:
+        return None
+    low, high = (float(values.mean()) for values in found)
+    return (low, high) if max(low, high) >= MASKED and min(low, high) <= OTHER_SIDE * max(low, high) else None
+
+
+def _masked(metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    if (shares := masked_on_one_side(metrics)) is not None:
+        yield sign("masked_on_one_side", low=pct(shares[0]), high=pct(shares[1]))
+
+
 def _sequences(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign]:
     """Bound the share of sequences that are off, from the errors of the mean, the worst and the best sequence."""
     worst = _at(metrics, "mismatch/seq_error_max", off)
@@ -375,6 +368,8 @@ def _distribution(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign
         yield sign("ratio_above", ratio=sig(ratio), name=metrics["is/ratio_mean"].raw_name)
     elif chi2 is not None and chi2 < 0:
         yield sign("ratio_below", chi2=sig(chi2), name=metrics["mismatch/chi2_token"].raw_name)
+    elif ratio is not None and (below := float((metrics["is/ratio_mean"].finite()[1] < 1).mean())) >= STAYS_BELOW:
+        yield sign("ratio_stays_below", ratio=sig(ratio), share=pct(below), name=metrics["is/ratio_mean"].raw_name)
     correlation = _at(metrics, "mismatch/pearson", off)
     if correlation is not None and (correlation < UNRELATED or correlation > RELATED):
         yield sign("unrelated" if correlation < UNRELATED else "related", correlation=sig(correlation))
@@ -407,7 +402,9 @@ def _companions(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
             yield sign(f"follows_{kind}", rho=sig(found.rho), name=series.raw_name)
 
 
-def _configured(setup: TrainingSetup, other: Mapping[str, Series], level: Series, off: IntArray) -> Iterator[Sign]:
+def _configured(
+    setup: TrainingSetup, other: Mapping[str, Series], level: Series, off: IntArray, *, within: bool
+) -> Iterator[Sign]:
     """Yield what the settings tell, and which parts of the loop the log times."""
     told, given = set(), set()
     for name, asked in setting_signs().items():
@@ -428,6 +425,8 @@ def _configured(setup: TrainingSetup, other: Mapping[str, Series], level: Series
         logged = next((one for one in other.values() if words_of(one.raw_name) & words), None)
         if logged is not None and not told.intersection(setting_signs().get(name, {}).get("settings", ())):
             yield sign(name, setting=logged.raw_name)
+        if name == "turns" and logged is not None and within and growth_of(logged) >= TURNS_GREW:
+            yield sign("turns_grew", name=logged.raw_name)
 
 
 def _written(setup: TrainingSetup, names: Sequence[str]) -> Iterator[tuple[str, JsonScalar]]:

@@ -9,11 +9,12 @@ sides do not show what is logged. High where the peak is ten times the limit, or
 on tokens that the cap on the engine's weights cuts (of the ratios, where only their share is logged). Its causes are
 ranked by the signs for and against each: how the mismatch begins, grows and falls back, the events that it goes with,
 the settings, and the recorded tokens.
-Low or, from a tenth of the limit on, medium where it leaves the run's own first values for good, by a factor of 3 beyond
-the highest of them, and entropy, length, lag and learning rate do not grow with it.
+Low or, from a tenth of the limit on, medium where it leaves the run's own first values for good, by a factor of 3, and
+entropy, length, lag and learning rate do not grow with it.
 Low too where the recorded tokens differ by less, from 0.01 nats on, but by a pattern that no arithmetic leaves, or by
 noise from 0.03 nats on. A note from 0.003 nats on, and where rollouts a few versions old explain it. And low where
-hardly anything else differs, but a single token by more than 10 nats at most steps.
+hardly anything else differs, but a single token by more than 10 nats at most steps (2.5 where the sequences
+that are masked for such tokens have them on one side).
 Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
 is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
@@ -31,7 +32,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.mismatch_course import EARLY, own_limit
+from ptt.diagnostics.evidence.mismatch_course import masked_on_one_side
+from ptt.diagnostics.evidence.mismatch_rise import EARLY, own_limit
 from ptt.diagnostics.evidence.mismatch_tokens import NOTICED, MismatchPattern
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
@@ -45,7 +47,14 @@ from ptt.diagnostics.rules.data_freshness import (
     with_causes,
 )
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.single_series import Excess, last_mean, lasting_excess, measured, peak_median, series_evidence
+from ptt.diagnostics.rules.single_series import (
+    Excess,
+    last_mean,
+    lasting_excess,
+    measured,
+    peak_median,
+    series_evidence,
+)
 from ptt.diagnostics.statistics.mismatch_shape import LARGE
 from ptt.diagnostics.wording import pct, sig
 
@@ -56,6 +65,7 @@ KL_FINE = 0.01  # nats a token: what Tinker's docs call usual
 PROB_ERROR = 1.05  # mean exp|difference of logprobs|: NeMo-RL's limit
 LOGP_ABS = 0.05  # nats: the logarithm of the limit before it
 LOGP_MAX = 10.0  # nats: no arithmetic makes a certain token impossible; in bfloat16 the worst of a batch differs by 2
+LOGP_MAX_MASKED = 2.5  # nats: where such tokens lie on one side, as rounding does not
 MOST = 0.5  # of the large differences lie after tool output
 MIN_LIFT = 1.5  # times their share of the tokens, at the low end of its interval
 LOW_SHARE = 0.1  # of the limit: a rise of the run's own level to less is low
@@ -132,7 +142,8 @@ def _after_tools(finding: Finding, evidence: Evidence) -> Finding:
 def _single_tokens(evidence: Evidence) -> Finding | None:
     """Return the finding on the few tokens that one side is certain of and that are impossible to the other."""
     series = evidence.metrics.get("mismatch/logp_abs_max")
-    excess = lasting_excess(series, LOGP_MAX) if series is not None and len(series.finite()[0]) >= MIN_LOGGED else None
+    limit = LOGP_MAX if masked_on_one_side(evidence.metrics) is None else LOGP_MAX_MASKED
+    excess = lasting_excess(series, limit) if series is not None and len(series.finite()[0]) >= MIN_LOGGED else None
     if series is None or excess is None:
         return None
     return Finding(
