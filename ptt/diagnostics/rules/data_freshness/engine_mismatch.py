@@ -272,7 +272,7 @@ def _finding(mismatch: Mismatch, evidence: Evidence) -> Finding | None:
     return Finding(
         severity=severity,
         claim=f"Inference engine and trainer disagree on the sampled tokens: {series.raw_name} has stayed above "
-        f"{sig(excess.limit)}{within}",
+        f"{sig(excess.limit) if own else format(excess.limit, 'g')}{within}",
         unit="probability"
         if "prob_diff" in series.name
         else "share"
