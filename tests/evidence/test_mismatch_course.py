@@ -313,3 +313,57 @@ def test_each_cause_has_words_an_experiment_and_a_setting(cause: str) -> None:
     assert answer.first.title
     assert answer.experiment
     assert answer.setting
+
+
+KL = "rollout_correction/kl"
+JUMP = np.where(AT < 50, 0.001, 0.006) * NOISE
+
+
+def engine_mismatch(folder: Path, metrics: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> Any:
+    found = ptt.diagnose(run_in(folder, metrics, settings)).findings
+    return next((finding for finding in found if finding.id.startswith("engine-mismatch")), None)
+
+
+@pytest.mark.parametrize(("factor", "severity"), [(1.0, "low"), (3.0, "medium")])
+def test_a_jump_within_the_limit_is_told_with_its_step_and_causes(factor: float, severity: str, tmp_path: Path) -> None:
+    finding = engine_mismatch(tmp_path, {KL: factor * JUMP})
+    assert (finding.severity.value, finding.onset_step) == (severity, 50)
+    assert "at step 50" in finding.evidence["cause_1_for"]
+    assert "within the limit of 0.1" in finding.claim
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {KL: 0.001 * NOISE},
+        {KL: 0.001 * NOISE**8},
+        {KL: 0.002 * AT / 20 * NOISE, "entropy/mean": 0.1 * AT / 20},
+        {KL: 0.002 * AT / 20 * NOISE, "completions/mean_length": 100.0 + 100 * AT},
+        {KL: 1e-6 * JUMP / 0.001},
+        {KL: np.where(AT < 40, 0.001, np.where(AT < 50, 0.006, 0.001)) * NOISE},
+    ],
+    ids=["level", "noise", "entropy", "length", "near nothing", "back again"],
+)
+def test_noise_and_growth_in_proportion_are_no_rise(metrics: dict[str, Any], tmp_path: Path) -> None:
+    assert engine_mismatch(tmp_path, metrics) is None
+
+
+def test_a_rise_as_turns_get_more_points_to_their_boundaries(tmp_path: Path) -> None:
+    rise = {KL: 0.0005 * (1 + AT / 8) * NOISE, "num_turns": 1 + AT / 20}
+    assert engine_mismatch(tmp_path, rise).evidence["cause_1"] == "template-or-retokenisation"
+
+
+def test_sequences_masked_on_one_side_point_to_few_tokens(tmp_path: Path) -> None:
+    masked = {SKYRL: 0.014 * NOISE, SKYRL.replace("mean", "max"): 4.0 * NOISE,
+              "policy/outlier_seq_under_low_ratio": 0.03 * NOISE}  # fmt: skip
+    high = "policy/outlier_seq_over_high_ratio"
+    assert engine_mismatch(tmp_path, {**masked, high: 0.03 * NOISE}) is None
+    finding = engine_mismatch(tmp_path, {**masked, high: 0.0 * NOISE})
+    assert (finding.severity.value, finding.evidence["cause_1"]) == ("low", "template-or-retokenisation")
+
+
+def test_the_names_of_pipelinerl_and_twinkle_reach_the_rule(tmp_path: Path) -> None:
+    assert engine_mismatch(tmp_path, {"rl/mean_abs_log_ratio_new_old": 0.06 * NOISE}).severity.value == "medium"
+    twinkle = {"train/logp_diff_mean": -0.02 * NOISE, "train/importance_ratio_mean": 1 - 0.0025 * NOISE}
+    finding = engine_mismatch(tmp_path, twinkle, {"top_p": 0.95})
+    assert finding.severity.value == "low"

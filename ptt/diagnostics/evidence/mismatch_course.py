@@ -19,6 +19,7 @@ import numpy as np
 from ptt.diagnostics.evidence.excursions import CHECKPOINT, EPOCH, EVALUATION, RESTART, SYNC, Recurrence
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.mismatch_causes import Sign, setting_signs, sign
+from ptt.diagnostics.evidence.mismatch_rise import BESIDE, EARLY, FIRST_VALUES, GREW, growth_of, own_limit
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.evidence.training_setup import TrainingSetup
@@ -43,15 +44,12 @@ MEASURES: Final[Mapping[str, tuple[float, float]]] = {
 OF_LOGPROBS: Final = ("mismatch/logp_abs_mean", "mismatch/ppl_diff", "old/rollout mean_abs", "policy/rollout mean_abs")
 """Those in nats a token."""
 AGREES: Final = 0.7  # of that distance: both sides agree up to their arithmetic
-GREW: Final = 3.0  # times the level of the first steps
 GREW_FAR: Final = 10.0  # times: no arithmetic changes so much
 STEADY: Final = 2.0  # times, either way: a level that stays
 MIXED: Final = 0.2  # of the last values at least lie on either side of the first ones' median
 STILL: Final = 1.3  # times the first level, over a third of the run: the updates alone do not move it
 REACHED: Final = 0.7  # of the last level, in the first tenth of the run: it grows no further
 AT_ONCE: Final = 5.0  # times from one step to the next: a jump
-FIRST_VALUES: Final = 3  # the level at the start
-EARLY: Final = 5  # a rise before it is the first updates' and no jump
 FELL: Final = 5.0  # times below the level around it
 LOW: Final = 0.3  # of the distance at which a step disagrees
 FAR_BEYOND: Final = 4.0  # times it: rounding does not reach it
@@ -103,8 +101,11 @@ OFF: Final = ("disabled", "false", "off", "no", "0", "full")
 """Values that turn a setting off; `full`: all weights are trained, and no adapter."""
 UNSET: Final = ("none", "null", "auto", "")  # neither on nor off
 MAX_LINE: Final = 100
+STAYS_BELOW: Final = 0.95  # of the steps
+MASKED: Final = 0.01  # of the sequences
+OTHER_SIDE: Final = 0.05  # of those on the one side: rounding falls to both alike
+TURNS_GREW: Final = 1.5  # times the turns of the first episodes: boundaries between turns then weigh as much more
 LAGS: Final = 0.5  # updates behind, in the median
-BESIDE: Final = {"length": "len/response_mean", "entropy": "entropy", "lag": "staleness/mean", "rate": "lr"}
 
 
 def metric_signs(
@@ -128,24 +129,37 @@ def metric_signs(
     level, limit = measured
     told = by_tokens and level.name not in metrics
     course = [] if told else list(_course(level, limit, excursions, happened, metrics))
-    course += _reordered(metrics)
+    course += [*_reordered(metrics), *_masked(metrics)]
     if not course and not told:
         return ()
     off = level.steps[level.values > limit]
     beside = [*_sequences(metrics, off), *_distribution(metrics, off), *_companions(level, metrics)]
-    return (*course, *beside, *_configured(setup, other, level, off), *_told(events))
+    return (*course, *beside, *_configured(setup, other, level, off, within=_within(level, limit)), *_told(events))
 
 
 def _measure(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> tuple[Series, float] | None:
-    """Return the mismatch by step, as its distance from none, and the distance at which a step disagrees."""
+    """Return the mismatch by step, as its distance from none, and the distance at which a step disagrees.
+
+    The first measure, but where it stays within its limit the first one that leaves the run's own level.
+    """
+    within = None
     found = [(metrics[name], *MEASURES[name]) for name in MEASURES if name in metrics]
     found += [(pairs[name].mean_abs, 0.0, 0.05) for name in ("old/rollout", "policy/rollout") if name in pairs]
     for series, zero, limit in found:
         steps, values = series.finite()
         if len(steps) >= MIN_LOGGED:
             away = np.abs(values - zero)
-            return replace(series, steps=steps, values=away, flags=series.flags[np.isfinite(series.values)]), limit
-    return None
+            level = replace(series, steps=steps, values=away, flags=series.flags[np.isfinite(series.values)])
+            own = own_limit(level, metrics, limit)
+            if own is not None or (within is None and np.median(away[-level.width :]) > limit):
+                return level, own or limit
+            within = within or (level, limit)
+    return within
+
+
+def _within(level: Series, limit: float) -> bool:
+    """Return whether a limit is the run's own, below the usual one."""
+    return limit < MEASURES.get(level.name, (0.0, 0.0))[1]
 
 
 def _course(
@@ -228,12 +242,15 @@ def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tup
         low = (values <= AGREES * limit) & (values * FELL <= around)
         low &= np.arange(len(values)) > begin
         at = steps[low & ~np.append(False, low[:-1])]
-        if around <= limit or len(at) < 2 or low.sum() > len(values) / 3:
+        lasts = len(at) == 1 and low.sum() >= EARLY  # and came again
+        if around <= limit or not (len(at) > 1 or lasts) or low.sum() > len(values) / 3:
             return None
     named = find_coincidences(steps, at, {kind: happened[kind] for kind in KINDS if kind in happened}, rate=TIMING_RATE)
     shown = ", ".join(str(step) for step in at[:4].tolist())
     if named:
         return KINDS[named[0].kind], shown
+    if teeth is None and len(at) > 1 and _within(level, limit):
+        return None  # single values fall so by their noise
     return ("regular" if teeth is not None else "alone"), shown
 
 
@@ -251,8 +268,12 @@ def _jump(level: Series, limit: float) -> int | None:
     place = int(np.argmax(above))
     if place < EARLY or not above.any() or np.mean(above[place:]) < AT_ALL_STEPS:
         return None
-    before, after = np.median(level.values[:place]), np.median(level.values[place : place + FIRST_VALUES])
-    return place if after >= AT_ONCE * before else None
+    values = level.values
+    before, after = np.median(values[:place]), np.median(values[place : place + FIRST_VALUES])
+    if after >= AT_ONCE * before:
+        return place
+    still = np.median(values[place - 1 - FIRST_VALUES : place - 1]) <= STILL * before
+    return place - int(values[place - 1] >= GREW * before) if still and after >= GREW * before else None
 
 
 def _reward_at(metrics: Mapping[str, Series], at: int) -> Iterator[Sign]:
@@ -313,6 +334,20 @@ def _reordered(metrics: Mapping[str, Series]) -> Iterator[Sign]:
         yield sign("reordered", whole=sig(whole), ratio=sig(ratio))
 
 
+def masked_on_one_side(metrics: Mapping[str, Series]) -> tuple[float, float] | None:
+    """Return the shares of sequences with a ratio below and above its bounds, where nearly all are on one side."""
+    found = [metrics[name].finite()[1] for name in ("is/seq_low_frac", "is/seq_high_frac") if name in metrics]
+    if len(found) < 2 or min(map(len, found)) < MIN_LOGGED:
+        return None
+    low, high = (float(values.mean()) for values in found)
+    return (low, high) if max(low, high) >= MASKED and min(low, high) <= OTHER_SIDE * max(low, high) else None
+
+
+def _masked(metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    if (shares := masked_on_one_side(metrics)) is not None:
+        yield sign("masked_on_one_side", low=pct(shares[0]), high=pct(shares[1]))
+
+
 def _sequences(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign]:
     """Bound the share of sequences that are off, from the errors of the mean, the worst and the best sequence."""
     worst = _at(metrics, "mismatch/seq_error_max", off)
@@ -342,6 +377,8 @@ def _distribution(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign
         yield sign("ratio_above", ratio=sig(ratio), name=metrics["is/ratio_mean"].raw_name)
     elif chi2 is not None and chi2 < 0:
         yield sign("ratio_below", chi2=sig(chi2), name=metrics["mismatch/chi2_token"].raw_name)
+    elif ratio is not None and (below := float((metrics["is/ratio_mean"].finite()[1] < 1).mean())) >= STAYS_BELOW:
+        yield sign("ratio_stays_below", ratio=sig(ratio), share=pct(below), name=metrics["is/ratio_mean"].raw_name)
     correlation = _at(metrics, "mismatch/pearson", off)
     if correlation is not None and (correlation < UNRELATED or correlation > RELATED):
         yield sign("unrelated" if correlation < UNRELATED else "related", correlation=sig(correlation))
@@ -374,7 +411,9 @@ def _companions(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
             yield sign(f"follows_{kind}", rho=sig(found.rho), name=series.raw_name)
 
 
-def _configured(setup: TrainingSetup, other: Mapping[str, Series], level: Series, off: IntArray) -> Iterator[Sign]:
+def _configured(
+    setup: TrainingSetup, other: Mapping[str, Series], level: Series, off: IntArray, *, within: bool
+) -> Iterator[Sign]:
     """Yield what the settings tell, and which parts of the loop the log times."""
     told, given = set[str](), set[str]()
     for name, asked in setting_signs().items():
@@ -395,6 +434,8 @@ def _configured(setup: TrainingSetup, other: Mapping[str, Series], level: Series
         logged = next((one for one in other.values() if words_of(one.raw_name) & words), None)
         if logged is not None and not told.intersection(setting_signs().get(name, {}).get("settings", ())):
             yield sign(name, setting=logged.raw_name)
+        if name == "turns" and logged is not None and within and growth_of(logged) >= TURNS_GREW:
+            yield sign("turns_grew", name=logged.raw_name)
 
 
 def _written(setup: TrainingSetup, names: Sequence[str]) -> Iterator[tuple[str, JsonScalar]]:

@@ -9,9 +9,12 @@ sides do not show what is logged. High where the peak is ten times the limit, or
 on tokens that the cap on the engine's weights cuts (of the ratios, where only their share is logged). Its causes are
 ranked by the signs for and against each: how the mismatch begins, grows and falls back, the events that it goes with,
 the settings, and the recorded tokens.
+Low or, from a tenth of the limit on, medium where it leaves the run's own first values for good, by a factor of 3, and
+entropy, length, lag and learning rate do not grow with it.
 Low too where the recorded tokens differ by less, from 0.01 nats on, but by a pattern that no arithmetic leaves, or by
 noise from 0.03 nats on. A note from 0.003 nats on, and where rollouts a few versions old explain it. And low where
-hardly anything else differs, but a single token by more than 10 nats at most steps.
+hardly anything else differs, but a single token by more than 10 nats at most steps (2.5 where the sequences
+that are masked for such tokens have them on one side).
 Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
 is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
@@ -29,6 +32,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.mismatch_course import masked_on_one_side
+from ptt.diagnostics.evidence.mismatch_rise import EARLY, own_limit
 from ptt.diagnostics.evidence.mismatch_tokens import NOTICED, MismatchPattern
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
@@ -42,7 +47,14 @@ from ptt.diagnostics.rules.data_freshness import (
     with_causes,
 )
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.rules.single_series import last_mean, lasting_excess, measured, peak_median, series_evidence
+from ptt.diagnostics.rules.single_series import (
+    Excess,
+    last_mean,
+    lasting_excess,
+    measured,
+    peak_median,
+    series_evidence,
+)
 from ptt.diagnostics.statistics.mismatch_shape import LARGE
 from ptt.diagnostics.wording import pct, sig
 
@@ -53,8 +65,10 @@ KL_FINE = 0.01  # nats a token: what Tinker's docs call usual
 PROB_ERROR = 1.05  # mean exp|difference of logprobs|: NeMo-RL's limit
 LOGP_ABS = 0.05  # nats: the logarithm of the limit before it
 LOGP_MAX = 10.0  # nats: no arithmetic makes a certain token impossible; in bfloat16 the worst of a batch differs by 2
+LOGP_MAX_MASKED = 2.5  # nats: where such tokens lie on one side, as rounding does not
 MOST = 0.5  # of the large differences lie after tool output
 MIN_LIFT = 1.5  # times their share of the tokens, at the low end of its interval
+LOW_SHARE = 0.1  # of the limit: a rise of the run's own level to less is low
 HIGH_FACTOR = 10.0  # times the limit, of the distance from nothing
 
 HIGH_TRUNCATED = 0.1  # of the ratios: the correction then discards as much as it corrects
@@ -87,7 +101,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             enable="record the engine's own logprobs beside the trainer's: veRL rollout.calculate_log_probs=True, TRL "
             "vllm_importance_sampling_correction=True",
         )
-    findings = [finding for mismatch in mismatches if (finding := _finding(mismatch)) is not None]
+    findings = [finding for mismatch in mismatches if (finding := _finding(mismatch, evidence)) is not None]
     pattern = evidence.mismatch_pattern
     if pattern is not None and pattern.name == "by_lag" and _stale(evidence):
         return Healthy(reason=f"{_within(mismatches)}; the differences are those of old rollouts: see stale-rollouts")
@@ -104,7 +118,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             "weights are not the same on both sides"
         )
         findings = [replace(finding, claim=finding.claim + still) for finding in findings]
-    unseen = _unseen(evidence, limits["logp_abs"])
+    beyond = [finding for finding in findings if "own_level" not in finding.evidence]
+    unseen = _unseen(evidence, limits["logp_abs"]) if beyond else ""
     if unseen:
         findings = [replace(finding, severity=Severity.LOW, claim=finding.claim + unseen) for finding in findings]
     worst = min(findings, key=lambda finding: (finding.severity.rank, finding.onset_step or 0))
@@ -127,7 +142,8 @@ def _after_tools(finding: Finding, evidence: Evidence) -> Finding:
 def _single_tokens(evidence: Evidence) -> Finding | None:
     """Return the finding on the few tokens that one side is certain of and that are impossible to the other."""
     series = evidence.metrics.get("mismatch/logp_abs_max")
-    excess = lasting_excess(series, LOGP_MAX) if series is not None and len(series.finite()[0]) >= MIN_LOGGED else None
+    limit = LOGP_MAX if masked_on_one_side(evidence.metrics) is None else LOGP_MAX_MASKED
+    excess = lasting_excess(series, limit) if series is not None and len(series.finite()[0]) >= MIN_LOGGED else None
     if series is None or excess is None:
         return None
     return Finding(
@@ -230,19 +246,33 @@ def _mismatches(evidence: Evidence, limits: Limits) -> list[Mismatch]:
     return mismatches
 
 
-def _finding(mismatch: Mismatch) -> Finding | None:
+def _own_rise(mismatch: Mismatch, evidence: Evidence) -> Excess | None:
+    """Return the lasting rise within the limit beyond what the run itself began with, or None."""
+    series, limit, _, zero = mismatch
+    away = replace(series, values=np.abs(series.values - zero))
+    own = None if _stale(evidence) else own_limit(away, evidence.metrics, limit - zero)
+    excess = None if own is None else lasting_excess(series, zero + own)
+    return None if excess is None or excess.ended is not None else excess
+
+
+def _finding(mismatch: Mismatch, evidence: Evidence) -> Finding | None:
     series, limit, fine, zero = mismatch
     excess, severity = lasting_excess(series, limit), Severity.MEDIUM
+    own = excess is None and (excess := _own_rise(mismatch, evidence)) is not None
+    level = float(np.median(series.finite()[1][:EARLY]))
+    if excess is not None and own and excess.last - zero < LOW_SHARE * (limit - zero):
+        severity = Severity.LOW
     if excess is None and fine is not None:
         excess, severity = lasting_excess(series, fine), Severity.LOW
     if excess is None:
         return None
     if severity is Severity.MEDIUM and excess.peak - zero > HIGH_FACTOR * (limit - zero):
         severity = Severity.HIGH
+    within = f", within the limit of {limit:g}, and began at {sig(level)}" if own else ""
     return Finding(
         severity=severity,
         claim=f"Inference engine and trainer disagree on the sampled tokens: {series.raw_name} has stayed above "
-        f"{excess.limit:g}",
+        f"{sig(excess.limit) if own else format(excess.limit, 'g')}{within}",
         unit="probability"
         if "prob_diff" in series.name
         else "share"
@@ -251,7 +281,7 @@ def _finding(mismatch: Mismatch) -> Finding | None:
         if zero
         else "nats",
         **measured(excess, observed=excess.peak),
-        evidence=series_evidence(series, last_mean=excess.last),
+        evidence=series_evidence(series, last_mean=excess.last) | ({"own_level": level} if own else {}),
         causes=(
             "raw logprobs where processed ones are expected: temperature, penalties, truncation",
             "engine weights that were updated late or not at all",
