@@ -301,7 +301,7 @@ def test_full_batches_and_those_that_always_vary_are_sound(tmp_path: Path, lacki
 def test_a_batch_that_was_made_smaller_lacks_nothing(tmp_path: Path) -> None:
     def log(step: int, generator: np.random.Generator) -> dict[str, float]:
         size = 512.0 if step <= 20 else 256.0
-        return full(lambda _: 0.0)(step, generator) | {"experience_pipeline/experience_count": size}
+        return {**full(lambda _: 0.0)(step, generator), "experience_pipeline/experience_count": size}
 
     assert not of(diagnosed(tmp_path, log), "samples-lost")
 

@@ -47,6 +47,7 @@ from ptt.diagnostics.rules.data_freshness import (
     with_causes,
 )
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.policy_update import shows_small_numbers
 from ptt.diagnostics.rules.single_series import (
     Excess,
     last_mean,
@@ -167,10 +168,10 @@ def _within(mismatches: list[Mismatch]) -> str:
 
 
 def _untrained(evidence: Evidence) -> bool:
-    """Return whether the learning rate was 0 throughout."""
+    """Return whether the learning rate was 0 throughout, in a log that would show a small one."""
     rate = evidence.metrics.get("lr")
     values = np.zeros(0) if rate is None else rate.finite()[1]
-    return len(values) >= MIN_LOGGED and not values.any()
+    return len(values) >= MIN_LOGGED and not values.any() and shows_small_numbers(evidence, besides="lr")
 
 
 def _stale(evidence: Evidence) -> bool:
