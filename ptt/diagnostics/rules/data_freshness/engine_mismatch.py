@@ -9,8 +9,8 @@ sides do not show what is logged. High where the peak is ten times the limit, or
 on tokens that the cap on the engine's weights cuts (of the ratios, where only their share is logged). Its causes are
 ranked by the signs for and against each: how the mismatch begins, grows and falls back, the events that it goes with,
 the settings, and the recorded tokens.
-Low or, from a tenth of the limit on, medium where it leaves the run's own first values for good, by a factor of 3, and
-entropy, length, lag and learning rate do not grow with it.
+Low where it leaves the run's own first values for good, by a factor of 3, and entropy, length, lag and learning rate do
+not grow with it; medium where it does so at a step, and ends above a tenth of the limit.
 Low too where the recorded tokens differ by less, from 0.01 nats on, but by a pattern that no arithmetic leaves, or by
 noise from 0.03 nats on. A note from 0.003 nats on, and where rollouts a few versions old explain it. And low where
 hardly anything else differs, but a single token by more than 10 nats at most steps (2.5 where the sequences
@@ -33,7 +33,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.mismatch_course import masked_on_one_side
-from ptt.diagnostics.evidence.mismatch_rise import EARLY, own_limit
+from ptt.diagnostics.evidence.mismatch_rise import EARLY, GREW, own_limit
 from ptt.diagnostics.evidence.mismatch_tokens import NOTICED, MismatchPattern
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
@@ -256,12 +256,21 @@ def _own_rise(mismatch: Mismatch, evidence: Evidence) -> Excess | None:
     return None if excess is None or excess.ended is not None else excess
 
 
+def _at_once(series: Series, onset: int, zero: float) -> bool:
+    """Return whether a mismatch jumps at a step, as what was done there makes it, and does not creep up."""
+    steps, values = series.finite()
+    before, after = values[steps < onset][-EARLY:], values[steps >= onset][:EARLY]
+    return bool(len(before) and abs(np.median(after) - zero) >= GREW * abs(np.median(before) - zero))
+
+
 def _finding(mismatch: Mismatch, evidence: Evidence) -> Finding | None:
     series, limit, fine, zero = mismatch
     excess, severity = lasting_excess(series, limit), Severity.MEDIUM
     own = excess is None and (excess := _own_rise(mismatch, evidence)) is not None
     level = float(np.median(series.finite()[1][:EARLY]))
-    if excess is not None and own and excess.last - zero < LOW_SHARE * (limit - zero):
+    if excess is not None and own and not (
+        excess.last - zero >= LOW_SHARE * (limit - zero) and _at_once(series, excess.onset, zero)
+    ):
         severity = Severity.LOW
     if excess is None and fine is not None:
         excess, severity = lasting_excess(series, fine), Severity.LOW
