@@ -250,6 +250,10 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
         Severity.HIGH,
     ),
     "reward-fell/little left": (made({"reward/mean": noisy(step_at(0.8, 0.1))}), Severity.HIGH),
+    "reward-fell/in the last four values": (
+        made({"reward/mean": np.where(np.arange(STEPS) < STEPS - 4, noisy(0.6, sd=0.05, seed=4), 0.1)}),
+        Severity.HIGH,
+    ),
     "reward-fell/half left": (made({"reward/mean": noisy(step_at(0.8, 0.4))}), Severity.MEDIUM),
     "reward-fell/from a level that never rose": (
         made({"reward/mean": noisy(np.interp(np.arange(STEPS), [0, 130, 160], [0.62, 0.6, 0.3]), sd=0.01)}),
@@ -411,6 +415,9 @@ HEALTHY: dict[str, Evidence] = {
     "reward-dips/noise": made({"reward/mean": noisy(0.4, sd=0.15, seed=6)}),
     "reward-dips/one step": made({"reward/mean": np.where(np.arange(STEPS) == 99, 0.0, noisy(0.6))}),
     "reward-fell/rises": made({"reward/mean": UP}),
+    "reward-fell/low at the last two": made(
+        {"reward/mean": np.where(np.arange(STEPS) < STEPS - 2, noisy(0.6, sd=0.05, seed=4), 0.1)}
+    ),
     "reward-shape/mixed": made(singles=samples(DONE.astype(float))),
     "reward-shape/solved at last": made(singles=samples((RNG.random(600) < np.linspace(0.2, 1.0, 600)).astype(float))),
     "reward-outliers/Gaussian": made(singles=samples(RNG.normal(size=600))),

@@ -268,8 +268,10 @@ def _finding(mismatch: Mismatch, evidence: Evidence) -> Finding | None:
     excess, severity = lasting_excess(series, limit), Severity.MEDIUM
     own = excess is None and (excess := _own_rise(mismatch, evidence)) is not None
     level = float(np.median(series.finite()[1][:EARLY]))
-    if excess is not None and own and not (
-        excess.last - zero >= LOW_SHARE * (limit - zero) and _at_once(series, excess.onset, zero)
+    if (
+        excess is not None
+        and own
+        and not (excess.last - zero >= LOW_SHARE * (limit - zero) and _at_once(series, excess.onset, zero))
     ):
         severity = Severity.LOW
     if excess is None and fine is not None:

@@ -3,7 +3,8 @@
 What: the mean over the last steps lies below the best window by three tenths of its level and six standard deviations
 of a window's mean. The onset is the step after which at least a quarter of the fall lasts. Of five to 29 values, or
 where nearly all was lost early in up to 59, the best fifth is held against the last one: by half of its level, and by
-more than heavy-tailed noise that remembers does once in a thousand such runs.
+more than heavy-tailed noise that remembers does once in a thousand such runs. Or the log ends in it: the last three
+values and more, too few for a window, lie below all of half a run and six standard deviations below those before them.
 Why it matters: the policy lost what it had learnt, or its tasks, its tools or the scorer changed under it. The reward
 is the last to show it: look for the curve that moved before the onset.
 What it is not: a reward that declines all along: see reward-sign.
@@ -26,6 +27,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward import Gain, mean_reward, risen_outcomes, steady_decline
+from ptt.diagnostics.statistics.rank_scores import MAD_TO_SD
 from ptt.diagnostics.statistics.small_sample import MAX_FEW, MIN_FEW, FewFall, fall_from_best
 from ptt.diagnostics.wording import sig
 
@@ -48,6 +50,9 @@ OF_SCORING: Final = (
 )
 MIN_FALL_SHARE = 0.3  # of the best level
 HIGH_FALL_SHARE = 0.7  # of it: little of what was learnt is left
+
+MIN_LAST = 3  # values at the end, all below half a run's: by chance of thirty once in eight hundred runs
+LAST_SDS = 6.0  # of the values before them
 
 MAX_CHANCE = 0.001  # that noise alone makes so large a fall in few values
 LOST_CHANCE = 0.01  # if nearly all is lost: noise about a level hardly ever ends at nothing
@@ -119,6 +124,8 @@ def _judged(reward: Series, limits: Limits) -> Verdict:
     few = fall_from_best(values) if len(values) < MAX_FEW else None
     if few is not None and _is_gone(few, short=fall is None):
         return _few_fell(reward, few, limits["fell"])
+    if (last := _at_the_end(reward, limits["fell"])) is not None:
+        return last
     if fall is None and few is not None:
         return Healthy(
             reason=f"the reward ends at {sig(few.late)}, its best window of {len(values)} is {sig(few.best)}"
@@ -137,6 +144,38 @@ def _judged(reward: Series, limits: Limits) -> Verdict:
         interval=fall.interval,
         best_step=fall.start_step,
         alarm=fall.alarm,
+    )
+
+
+def _at_the_end(reward: Series, limit: float) -> Finding | None:
+    """Return the finding of a run whose last few values lie far below all that it had for half of its length.
+
+    They are too few for a window, and the log ends there: somebody stopped it, or it crashed.
+    """
+    steps, values = reward.finite()
+    half = values[len(values) // 2 :]
+    if len(values) < MAX_FEW:
+        return None
+    count = 0
+    while count < reward.width and half[-1 - count] < half[: -reward.width].min():
+        count += 1
+    before, last = half[: len(half) - count][-BESIDE_STEPS:], half[len(half) - count :]
+    if not MIN_LAST <= count < reward.width:
+        return None
+    level, end = float(np.median(before)), float(np.median(last))
+    scatter = MAD_TO_SD * float(np.median(np.abs(before - level)))
+    if level - end < max(LAST_SDS * scatter, limit * abs(level)):
+        return None
+    first = len(values) - count
+    return _finding(
+        reward,
+        Severity.HIGH if level - end >= HIGH_FALL_SHARE * abs(level) else Severity.MEDIUM,
+        levels=(level, end),
+        limit=limit,
+        onset=int(steps[first]),
+        interval=(int(steps[first - 1]), int(steps[first])),
+        best_step=int(steps[first - 1]),
+        alarm=int(steps[first + MIN_LAST - 1]),
     )
 
 
