@@ -57,6 +57,7 @@ ENDED: Final = {
 }
 ACCURACY_WORDS: Final = frozenset({"accuracy", "acc", "accuracies"})
 TEACHER_WORDS: Final = frozenset({"teacher", "reverse", "forward", "distill", "distillation", "student"})
+ENDS_OFF: Final = 3.0  # times the noise of a value, that the last one lies off its last level
 FLAT_SHARE: Final = 0.5  # of the smallest change that would have shown: what lies further apart is not called flat
 MOVED: Final = frozenset({"rose", "fell"})
 BY_KEY: Final = re.compile(r"KeyboardInterrupt|SIGINT|keyboard", re.IGNORECASE)
@@ -360,6 +361,8 @@ def _course(one: SeriesOutcome) -> str:
         )  # fmt: skip
     if one.movement == "flat" and _by_means(one):
         levels = f"{sig(start)} → {_value(one, end)}{_on_average(one)}"
+        if one.last is not None and one.noise and abs(one.last - end) > ENDS_OFF * one.noise:
+            return f"{name} ends at {_value(one, one.last)}, after {levels}"
         if is_flat(one):
             return f"{name} did not move beyond its noise ({levels})"
     moved = _by_means(one) and sig(start) != sig(end)
