@@ -419,7 +419,7 @@ def _by_token(tokens: ScoredTokens, u: FloatArray, use: BoolArray) -> list[tuple
 
 
 def _between_kinds(value: FloatArray, of: IntArray, kinds: IntArray, quarter: IntArray) -> tuple[float, float]:
-    """`of`: which kind of which sample a token is; `kinds`: the kind of each of these; quarter: of the steps."""
+    """Compare groups of tokens; `of`: the group of each, a kind in one sample; `kinds`: the kind of each group."""
     sums, size = np.bincount(of, weights=value), np.bincount(of).astype(np.float64)
     all_sums, all_size = np.bincount(kinds, weights=sums), np.bincount(kinds, weights=size)
     pairs = float(np.square(all_size).sum() - np.square(size).sum())

@@ -58,7 +58,7 @@ def _finding(silent: dict[str, Series]) -> Finding:
         evidence={"metric": first.name, "logged_as": first.raw_name, "components": ", ".join(silent)},
         causes=("its code never matches what the policy writes", "every answer earns it, or none can"),
         confirm=("score ten answers by hand with this component's code, one that should earn it among them",),
-        next=("mend its code or ask for less, so that some answers earn it; leave it out where all do",),
+        next=("fix its code, or ask for less so that some answers earn it; drop it if all of them do",),
     )
 
 
