@@ -57,7 +57,7 @@ ALLOWED = {
     "reports.figures.compare": {"reports.figures", "reports.text", "compare", "metrics"},
     "reports.figures": {"reports.output", "reports.text", "model", "errors"},
     "reports.output": {"reports.text", "version", "stopping"},
-    "reports.text": {"verdict", "metrics", "model"},
+    "reports.text": {"verdict", "metrics", "model", "wording"},
     "traces_pipeline": {
         "pipeline", "traces", "evidence", "engines", "store", "parsers", "parsers.io", "config", "model",
         "errors", "version", "scrub",

@@ -1,6 +1,7 @@
 """Numbers in prose, and the words that follow a count, in the singular or the plural."""
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 THIN = "\u202f"  # a narrow no-break space: groups of three digits, as reports write them
@@ -38,3 +39,8 @@ def counted(count: int, words: str) -> str:
     """Write a count and its words, in which `(s)` marks the plural: `1 row skipped`, `3 rows skipped`."""
     grouped = f"{count:,}".replace(",", THIN)
     return f"{grouped} {words.replace('(s)', '' if count == 1 else 's')}"
+
+
+def joined(words: Sequence[str], *, last: str = " and ") -> str:
+    """Join words as a sentence does: a, b and c."""
+    return last.join(words) if len(words) < 3 else ", ".join(words[:-1]) + last + words[-1]

@@ -8,7 +8,7 @@ import pytest
 
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.model import SeriesOutcome
-from ptt.diagnostics.verdict.outcome import BY_HEART, LEARNT, WORSE, blocked_by, excuses, memorised, not_learnt
+from ptt.diagnostics.verdict.green_light import BY_HEART, LEARNT, WORSE, blocked_by, excuses, memorised, not_learnt
 from ptt.diagnostics.wording import sig
 
 RECALL = SeriesOutcome(

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence.series import Series, condense, excess_interval, finite_series
 from ptt.diagnostics.model import Steps
-from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.arrays import MAD_TO_SD, FloatArray, IntArray
 from ptt.diagnostics.statistics.change_point import (
     MIN_LEVEL_VALUES,
     change_place,
@@ -41,7 +41,6 @@ POWER_SDS: Final = 1.5  # standard errors: two windows must pass a bound, the on
 FAR_LAG: Final = 5  # values between which noise is separated from its autocorrelation
 MAX_AR1: Final = 0.9  # AR(1) of step noise: more is taken for this much
 MIN_AR1: Final = 0.3  # and less is taken for this much: a short run cannot show that there is none
-MAD_TO_SD: Final = 1.4826
 MIN_OUTLIERS: Final = 10  # differences that level changes at two places make
 MAX_RANK_VALUES: Final = 60  # values: of fewer, the autocorrelation is not known well enough for `early_level`
 RANK_Z_LIMIT: Final = 3.5  # standard deviations of a rank sum: one in four thousand; ten values against ten reach 3.78

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.metrics.aliases import bare_name
-from ptt.diagnostics.parsers.console_log import UNNUMBERED
+from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 

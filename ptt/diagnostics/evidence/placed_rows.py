@@ -15,7 +15,8 @@ import polars as pl
 from ptt.diagnostics.metrics.aliases import bare_name, canonical, split_of
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.model import JsonScalar
-from ptt.diagnostics.parsers.console_log import CLOSING, UNNUMBERED
+from ptt.diagnostics.parsers.console_log import CLOSING
+from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
 from ptt.diagnostics.store.wide_metrics import WideMetrics
 from ptt.diagnostics.wording import counted

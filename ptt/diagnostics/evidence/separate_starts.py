@@ -16,8 +16,8 @@ from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.model import JsonScalar
-from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.parsers.io.counters import RUN_WORDS
+from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 MIN_CALLS: Final = 4  # log calls that make a start a run: with fewer, the later one's values win there anyway

@@ -16,7 +16,8 @@ import polars as pl
 
 from ptt.diagnostics.log_entries import LogEntry
 from ptt.diagnostics.metrics.aliases import canonical_names
-from ptt.diagnostics.parsers import console_log
+from ptt.diagnostics.parsers.console_log import ConsoleReader
+from ptt.diagnostics.parsers.io.console_files import recognises
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.lines import blocks, is_torn, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED, metric_frame
@@ -61,13 +62,13 @@ def read(file: RunFile) -> Iterator[Piece]:
                 yield torn_line(file, last)
         yield from log.rows([plain_frames(line) for line in lines])
     yield from log.notes()
-    if log.matched and console_log.recognises(file):
+    if log.matched and recognises(file):
         yield from _console_beside(file)
 
 
 def _console_beside(file: RunFile) -> Iterator[Piece]:
     """Yield what a console tells on the lines that match no entry, at the steps of those that do."""
-    console, places = console_log.ConsoleReader(file), [START] * len(file.own)
+    console, places = ConsoleReader(file), [START] * len(file.own)
     for block in blocks(file):
         if isinstance(block, Lost):  # the first reading tells it
             continue

@@ -17,6 +17,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 AnyFloats = npt.NDArray[np.floating[Any]]
 
+MAD_TO_SD: Final = 1.4826  # median absolute deviation to standard deviation, of a normal distribution
 ALONE: Final = 1 << 13
 """Multiplications in one call: OpenBLAS takes threads from some 9,000 on for a vector, 260,000 for a matrix."""
 ALONE_MATRIX: Final = 1 << 17

@@ -8,10 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.arrays import MAD_TO_SD, FloatArray
 
 USUAL_QUANTILE: Final = 0.25  # of the values: as much as three quarters of a run may lie in a stretch
-MAD_TO_SD: Final = 1.4826  # of a normal distribution
 NOISE_SDS: Final = 4.0  # of single values about the usual level: among a thousand values none by chance
 MAX_GAP: Final = 2  # values at the usual level between two parts of one stretch
 

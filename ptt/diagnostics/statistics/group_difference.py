@@ -149,7 +149,7 @@ def group_difference(
     The variance between runs starts from the prior `seeds` and is updated by how far runs of a group differ beyond
     their own noise. With a single run on either side and no prior, only the noise within runs can be estimated.
     """
-    difference = _mean([run.mean for run in first]) - _mean([run.mean for run in second])
+    difference = mean_of([run.mean for run in first]) - mean_of([run.mean for run in second])
     parts = [
         (run.error**2 / len(group) ** 2, run.freedom) for group in (first, second) for run in group
     ]  # of the variance, each with its freedom
@@ -173,17 +173,18 @@ def _between_run_variance(
     """Return the variance between runs of one setting, and its degrees of freedom."""
     squares = 0.0
     for group in (first, second):
-        middle = _mean([run.mean for run in group])
+        middle = mean_of([run.mean for run in group])
         squares += math.fsum((run.mean - middle) ** 2 for run in group)
     seen = len(first) + len(second) - 2
-    own = _mean([run.error**2 for run in (*first, *second)])
+    own = mean_of([run.error**2 for run in (*first, *second)])
     excess = squares - seen * own if seen else 0.0
     freedom = seeds.freedom + seen
     known = seeds.freedom * seeds.sd**2 + (excess if math.isnan(excess) else max(0.0, excess))
     return known / freedom if freedom else 0.0, freedom
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean_of(values: Sequence[float]) -> float:
+    """Return the mean; NaN where there is no value."""
     return math.fsum(values) / len(values) if values else math.nan
 
 

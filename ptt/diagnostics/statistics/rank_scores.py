@@ -9,11 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+from ptt.diagnostics.statistics.arrays import MAD_TO_SD, BoolArray, FloatArray, IntArray
 
 WINDOW_STEPS: Final = 20  # steps a score is over
 MIN_STEPS: Final = 10  # that all ranks recorded
-MAD_TO_SD: Final = 1.4826
 STEP_AR1: Final = 0.8  # AR(1) of a rank's own noise that the scatter of a window allows for
 
 

@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
-from ptt.diagnostics.statistics.rank_scores import MAD_TO_SD
+from ptt.diagnostics.statistics.arrays import MAD_TO_SD, BoolArray, FloatArray, IntArray
 
 MIN_VALUES: Final = 24  # values: with fewer, neither level nor noise is known
 SIDES: Final = (-1, 1)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
+from ptt.diagnostics.statistics.arrays import MAD_TO_SD, BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.autocorrelated_mean import AR1_MARGIN, MAX_WINDOW_BLOCKS, MIN_RELATIVE_NOISE
 from ptt.diagnostics.statistics.change_point import MIN_LEVEL_VALUES, change_place, mean_change
 from ptt.diagnostics.statistics.small_sample import AR1_GRID, MAX_AR1, T975, centred_positions, residual_moments
@@ -43,7 +43,6 @@ SETTLED_SHARE: Final = 0.05  # of the distance from the first of them to the lev
 SETTLED_SDS: Final = 1.0  # of the noise between neighbours in the second half
 DRIFT_SHARE: Final = 0.05  # of that distance, from its third quarter to its last: moving by more, it has not arrived
 SPIKE: Final = 10.0  # times the usual distance of a value from the mean of its neighbours
-MAD_TO_SD: Final = 1.4826
 EQUAL_WITHIN: Final = 1e-12  # relative: means of equal values differ in their last bit
 MIN_BOUND_VALUES: Final = 3  # equal ones at the end: two may be chance
 MAX_INTERVAL_AR1: Final = 0.3  # of the noise: `mean_change` assumes independence and is too sure above this

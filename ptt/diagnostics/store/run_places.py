@@ -20,9 +20,9 @@ import polars as pl
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.parsers import PARSERS
-from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.parsers.io.interface import Rows, RunFile, Wide, parser_of, pieces_of
 from ptt.diagnostics.parsers.io.metric_blocks import long_rows
+from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.store.folder_roles import NUMBER, RANK
 
 MAX_VALUES: Final = 50_000  # read of one record: its beginning tells, and an event file may hold millions

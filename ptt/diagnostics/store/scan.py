@@ -15,8 +15,8 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.errors import InputError
-from ptt.diagnostics.parsers.console_log import UNNUMBERED
 from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.parsers.io.parquet_files import (
     DAMAGE,
     column_called,

@@ -17,7 +17,8 @@ from ptt.diagnostics.evidence.algorithm import SAMPLED, Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity
 from ptt.diagnostics.parsers.io.interface import RunFile
-from ptt.diagnostics.statistics.series_description import EQUAL_WITHIN, MAD_TO_SD
+from ptt.diagnostics.statistics.arrays import MAD_TO_SD
+from ptt.diagnostics.statistics.series_description import EQUAL_WITHIN
 from ptt.diagnostics.wording import sig
 
 # checkpoint-300 (transformers), global_step_100 (veRL, SkyRL), global_step100 (DeepSpeed), iter_0000100 (Megatron),

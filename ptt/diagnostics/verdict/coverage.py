@@ -43,8 +43,8 @@ from ptt.diagnostics.rules.post_training.likelihood_falls import MIN_FALL
 from ptt.diagnostics.rules.post_training.overfitting import MIN_EVALUATIONS, MIN_RISE, loss_path
 from ptt.diagnostics.rules.post_training.overfitting import Z_LIMIT as EVALUATION_Z
 from ptt.diagnostics.rules.single_series import derived, logarithms, more_rows
-from ptt.diagnostics.verdict.outcome import BY_HEART, LEARNT, WORSE, blocked_by, memorised, not_learnt
-from ptt.diagnostics.wording import sig
+from ptt.diagnostics.verdict.green_light import BY_HEART, LEARNT, WORSE, blocked_by, memorised, not_learnt
+from ptt.diagnostics.wording import joined, sig
 
 MAX_HIDDEN_FACTOR: Final = 4.0
 """Times its level: noise that hides a rise of a loss so large hides all that matters of it."""
@@ -425,7 +425,7 @@ def healthy_headline(seen: Seen, checks: int, reason: str) -> str:
     tails = {"not recorded": "; tails after tool calls were not recorded", "no tools": f"; {reason}"}.get(
         seen.tails, ""
     )
-    return f"No fault seen in {_checks(checks)} of {_joined(seen.subjects)}{tails}."
+    return f"No fault seen in {_checks(checks)} of {joined(seen.subjects)}{tails}."
 
 
 OF_GOAL: Final = (LEARNT, BY_HEART)
@@ -441,7 +441,7 @@ def partly_headline(seen: Seen, checks: int) -> str:
     parts = learnt if seen.coverage.core else ["no training metric was read"]
     for why in (UNRECORDED, UNRECOGNISED):
         gaps = [question.question for question in open_ if question.why == why]
-        parts += [f"{_joined(gaps)} {why}"] if gaps else []
+        parts += [f"{joined(gaps)} {why}"] if gaps else []
     parts += _few([question for question in open_ if 0 < question.rows < FEW])
     parts += [f"{question.question}: {question.why}" for question in open_ if question.rows >= FEW]
     parts += [question.why for question in open_ if question.question == KIND]
@@ -449,7 +449,7 @@ def partly_headline(seen: Seen, checks: int) -> str:
     parts = [*parts[:MAX_GAPS], *([f"{more} more gaps" if more > 1 else parts[MAX_GAPS]] if more > 0 else [])]
     shown = [would_show(one) for one in seen.coverage.core if one.judged and one.question not in seen.contradicted]
     power = f" ({shown[0]} would have shown)" if shown else ""
-    of = f" of {_joined(seen.subjects)}" if seen.subjects else ""
+    of = f" of {joined(seen.subjects)}" if seen.subjects else ""
     return f"No fault seen in {_checks(checks)}{of}{power}; not judged: {'; '.join(parts)}."
 
 
@@ -475,7 +475,3 @@ def would_show(question: CoreQuestion) -> str:
 
 def _checks(count: int) -> str:
     return f"{count} check" if count == 1 else f"{count} checks"
-
-
-def _joined(words: Sequence[str], *, last: str = " and ") -> str:
-    return last.join(words) if len(words) < 3 else ", ".join(words[:-1]) + last + words[-1]

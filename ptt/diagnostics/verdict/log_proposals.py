@@ -19,7 +19,7 @@ import polars as pl
 from ptt.diagnostics.log_entries import EPOCH, STEP, LogEntry, entry_problem
 from ptt.diagnostics.metrics.catalogue import document, metrics
 from ptt.diagnostics.metrics.guessed_names import near_names, read_words, spelt_words, told_by
-from ptt.diagnostics.parsers.console_log import NAMES, OTHER_KINDS
+from ptt.diagnostics.parsers.io.console_files import NAMES, OTHER_KINDS
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.lines import pieces
 from ptt.diagnostics.parsers.own_logs import numbers_of, plain_frames, texts_by_name

@@ -7,6 +7,7 @@ from typing import Final
 
 from ptt.diagnostics.metrics.catalogue import labels
 from ptt.diagnostics.model import Answer, Link, RunVerdict, Severity, Status
+from ptt.diagnostics.wording import joined as joined
 from ptt.reports.text.sanitize import safe
 
 SLICES = {
@@ -143,11 +144,6 @@ def metric_name(name: str) -> str:
 def pair_name(pair: str) -> str:
     """Name a pair of log-probabilities with the question that it answers."""
     return f"{safe(pair)} ({PAIRS[pair]})" if pair in PAIRS else safe(pair)
-
-
-def joined(words: list[str], *, last: str = " and ") -> str:
-    """Join words as a sentence does: a, b and c."""
-    return last.join(words) if len(words) < 3 else ", ".join(words[:-1]) + last + words[-1]
 
 
 def sentence(text: str) -> str:

@@ -23,7 +23,7 @@ from ptt.diagnostics.gate.baseline.values import (
 )
 from ptt.diagnostics.metrics.catalogue import metrics
 from ptt.diagnostics.statistics.autocorrelated_mean import MIN_WINDOW_VALUES
-from ptt.diagnostics.statistics.group_difference import GroupDifference, SeedPrior, group_difference
+from ptt.diagnostics.statistics.group_difference import GroupDifference, SeedPrior, group_difference, mean_of
 from ptt.diagnostics.statistics.windows import Span
 from ptt.diagnostics.wording import sig
 
@@ -302,8 +302,3 @@ def find_metric(run: Figures, name: str) -> MetricFigures | None:
 
 def _names(baseline: Baseline) -> list[str]:
     return sorted({entry.name for run in baseline.runs for entry in run.metrics})
-
-
-def mean_of(values: Sequence[float]) -> float:
-    """Return the mean; NaN where there is no value."""
-    return math.fsum(values) / len(values) if values else math.nan

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ptt.diagnostics.gate.baseline.measure import Measured, placed
-from ptt.diagnostics.gate.baseline.metrics import DIRECTIONS, mean_of
+from ptt.diagnostics.gate.baseline.metrics import DIRECTIONS
 from ptt.diagnostics.gate.baseline.tails import curves_of, floored
 from ptt.diagnostics.gate.baseline.values import Baseline, Figures, MetricFigures, Moved
-from ptt.diagnostics.statistics.group_difference import group_difference, holm_adjust
+from ptt.diagnostics.statistics.group_difference import group_difference, holm_adjust, mean_of
 from ptt.diagnostics.statistics.noninferiority import MATERIAL_NATS, noninferiority_test
 from ptt.diagnostics.statistics.tail_curves import Curve, join_tail, third_of
 

@@ -22,14 +22,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MAD_TO_SD
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.catalogue import document
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.numerics import core_series, dead_tail, first_nonfinite
 from ptt.diagnostics.rules.single_series import derived
-from ptt.diagnostics.statistics.arrays import BoolArray
+from ptt.diagnostics.statistics.arrays import MAD_TO_SD, BoolArray
 
 WATCHED = document()["before_nan"]
 SCATTER_FACTOR = 10.0  # times the robust scatter before: single values of a healthy run reach six, heavy tails eight

@@ -22,8 +22,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import OFFLINE, Finding, Healthy, Limits, NotJudged, Verdict, rule
-from ptt.diagnostics.statistics.arrays import FloatArray
-from ptt.diagnostics.statistics.rank_scores import MAD_TO_SD
+from ptt.diagnostics.statistics.arrays import MAD_TO_SD, FloatArray
 from ptt.diagnostics.wording import sig
 
 RISE_LIMIT = 0.1  # of the lowest evaluation loss

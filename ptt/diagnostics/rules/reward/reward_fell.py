@@ -27,7 +27,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.reward import Gain, mean_reward, risen_outcomes, steady_decline
-from ptt.diagnostics.statistics.rank_scores import MAD_TO_SD
+from ptt.diagnostics.statistics.arrays import MAD_TO_SD
 from ptt.diagnostics.statistics.small_sample import MAX_FEW, MIN_FEW, FewFall, fall_from_best
 from ptt.diagnostics.wording import sig
 
