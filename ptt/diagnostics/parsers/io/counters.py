@@ -49,6 +49,9 @@ COUNTERS: Final[Mapping[str, tuple[int, Unit]]] = {
 FRONTS: Final = frozenset(
     {"time", "train", "training", "trainer", "global", "rollout", "charts", "progress", "counters", "evaluation"}
 )
+BARE: Final = frozenset({"batch", "round", "update", "iteration", "iter", "epoch", "episode", "step"})
+AROUND_COUNTS: Final = frozenset({"index", "idx", "num", "number", "global", "current", "train", "training"})
+"""Words that go with such a name and leave its meaning: `batch_index`, `current_round`."""
 SPACES: Final = re.compile(r"[\s-]+")
 
 PART_STEP: Final = "/step"  # ends what a part of a trainer calls its step
@@ -97,7 +100,9 @@ def count_name(name: str) -> str:
     """Return a name as COUNTERS spells it."""
     plain = _plain(name)
     front, slash, last = plain.rpartition("/")
-    return last if slash and plain not in COUNTERS and front in FRONTS else plain
+    plain = last if slash and plain not in COUNTERS and front in FRONTS else plain
+    core = [word for word in plain.split("_") if word not in AROUND_COUNTS]
+    return core[0] if plain not in COUNTERS and len(core) == 1 and core[0] in BARE else plain
 
 
 def is_counter_name(name: str) -> bool:

@@ -257,7 +257,8 @@ def _tell_things(calls: Sequence[Flat]) -> bool:
     """Return whether a column identifies the rows, which makes them things rather than a course over time."""
     for name in calls[0]:
         values = [call.get(name) for call in calls]
-        if name not in ("", "task_id") and _is_identity(name) and len(set(map(str, values))) > 1:
+        measured = any(isinstance(value, float) and not value.is_integer() for value in values)
+        if name not in ("", "task_id") and not measured and _is_identity(name) and len(set(map(str, values))) > 1:
             return True
         texts = [value for value in values if _is_text(name, value)]
         if len(texts) > 1 and as_seconds(texts[0]) is None and 2 * len(set(map(str, texts))) > len(calls):
@@ -267,8 +268,11 @@ def _tell_things(calls: Sequence[Flat]) -> bool:
 
 @lru_cache(maxsize=CACHED_NAMES)
 def _is_identity(name: str) -> bool:
-    """Return whether a column tells things apart; the index of a batch, an epoch or an episode counts."""
-    words = words_of(name)
+    """Return whether a column tells things apart; the index of a batch, an epoch or an episode counts.
+
+    What a nested value is kept by (`per_task/NAME/count`) tells no row from another.
+    """
+    words = words_of(name.rpartition("/")[2])
     return bool(words & IDENTITIES) and not (words & {"idx", "index"} and words & COUNTED and words <= COUNT_NAME)
 
 
