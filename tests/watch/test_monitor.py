@@ -106,7 +106,7 @@ def test_a_reward_that_may_be_negative_has_no_share_to_lose() -> None:
     [("loss/total", math.nan, 3), ("grad_norm", math.nan, 3), ("lr", 0.0, 10), ("mismatch/kl", 4.0, 3)],
 )
 def test_what_needs_no_test_is_told_at_once(name: str, value: float, after: int) -> None:
-    told = alarms(logged(name, [value] * 12))
+    told = alarms(logged(name, [value] * 12, entropy=0.123456))
     assert [(alarm.kind, alarm.share) for alarm in told] == [("warning", 0.0), ("stop", 0.0)]
     assert told[0].step <= 3
     assert told[1].step == after
@@ -115,6 +115,10 @@ def test_what_needs_no_test_is_told_at_once(name: str, value: float, after: int)
 def test_a_learning_rate_that_ends_at_zero_is_no_stop_and_a_gap_is_not_counted_as_nan() -> None:
     assert stops(logged("lr", [1e-5] * 50 + [0.0] * 30)) == []
     assert stops(logged("loss/total", [math.nan, math.nan, 1.0] * 20)) == []
+
+
+def test_a_learning_rate_that_a_console_rounds_to_zero_is_no_stop() -> None:
+    assert alarms(logged("lr", [0.0] * 12, entropy=0.123)) == []
 
 
 def test_a_reward_that_never_moved_is_told() -> None:

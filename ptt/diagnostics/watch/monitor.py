@@ -192,7 +192,7 @@ class Monitor:
 
     def _sure(self, number: int, sure: Sure, step: ObservedStep) -> list[Alarm]:
         value = step.metrics.get(sure.metric)
-        if value is None:
+        if value is None or (sure.broken(value) and not sure.shown_by(step)):
             return []
         held = self._held[number]
         held[0] += 1

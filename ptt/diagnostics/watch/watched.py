@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from ptt.diagnostics.rules.data_freshness import engine_mismatch
 from ptt.diagnostics.rules.exploration import entropy_collapse
 from ptt.diagnostics.rules.numerics import gradient_spikes, loss_divergence
-from ptt.diagnostics.rules.policy_update import kl_over_target
+from ptt.diagnostics.rules.policy_update import has_more_decimals, kl_over_target
 from ptt.diagnostics.rules.reward import reward_fell
 from ptt.diagnostics.rules.tool_tail_growth import CRITICAL_P95, HIGH_P95, MATERIAL_P99
 from ptt.diagnostics.watch.observed import ObservedStep
@@ -202,6 +204,7 @@ class Sure:
     """A fault that shows without a test, once it has held at some logged values in a row.
 
     warn_after, stop_after: values; None: never. of_start: a stop only where it held from the first value on.
+    shown_by: whether what else the step logs lets the value be trusted; a step where it does not is passed over.
     """
 
     rule: str
@@ -212,6 +215,7 @@ class Sure:
     says: str
     limit: float = 0.0
     of_start: bool = False
+    shown_by: Callable[[ObservedStep], bool] = lambda _: True
 
 
 OTHER_KL: Final = engine_mismatch.KL * engine_mismatch.HIGH_FACTOR
@@ -221,6 +225,11 @@ OTHER_WEIGHTS: Final = "the engine samples with other weights than the trainer's
 
 def _no_number(value: float) -> bool:
     return not math.isfinite(value)
+
+
+def _prints_small_numbers(step: ObservedStep) -> bool:
+    """Return whether a step's other metrics have the decimals of a small rate, which a console may print as 0.000."""
+    return has_more_decimals(np.array([value for name, value in step.metrics.items() if name != "lr"], dtype=float))
 
 
 def _gone(metric: str, says: str, *, broken: Callable[[float], bool] = _no_number, stop_after: int | None) -> Sure:
@@ -239,6 +248,7 @@ SURE: Final = (
         stop_after=10,
         says="the learning rate is exactly 0",
         of_start=True,
+        shown_by=_prints_small_numbers,
     ),
     Sure(
         rule="engine-mismatch",

@@ -8,6 +8,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.model import Steps
+from ptt.diagnostics.statistics.arrays import FloatArray
 
 CAUSES = (
     "a learning rate that is too high for this batch size",
@@ -17,8 +18,6 @@ CAUSES = (
 LOG_LEARNING_RATE = "log the optimiser's learning rate at every step, with all its digits"
 
 DECIMALS: Final = 4  # a log that shows any number beyond these shows a small one as well
-
-
 MAX_EXACT: Final = 1e6  # of larger numbers a double has too few digits to show how many decimals were printed
 ROUNDED: Final = 1e-3  # of the last decimal: rounding of a double adds far less to a printed number
 FULL_RATES: Final = frozenset({"transformers", "trl", "ms-swift", "llamafactory"})
@@ -29,16 +28,19 @@ def shows_small_numbers(evidence: Evidence, *, besides: str) -> bool:
     """Return whether any metric but `besides` is logged with more decimals than would hide a small number."""
     if besides == "lr" and evidence.run.framework in FULL_RATES:
         return True
-    scale = 10.0**DECIMALS
     every = (*evidence.metrics.values(), *evidence.other.values())
     for series in every:
         if series.name == besides or series.logged:
             continue  # means of blocks have digits that nobody logged
-        values = series.finite()[1]
-        scaled = values[np.abs(values) < MAX_EXACT] * scale
-        if len(scaled) and float(np.abs(scaled - np.round(scaled)).max()) > ROUNDED:
+        if has_more_decimals(series.finite()[1]):
             return True
     return False
+
+
+def has_more_decimals(values: FloatArray) -> bool:
+    """Return whether any finite value has more than DECIMALS decimals; values: (n,)."""
+    scaled = values[np.abs(values) < MAX_EXACT] * 10.0**DECIMALS
+    return len(scaled) > 0 and float(np.abs(scaled - np.round(scaled)).max()) > ROUNDED
 
 
 def confirm_by_checkpoint(interval: Steps) -> str:
