@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from builders import evidence_of
-from parser_samples import SAMPLES, make_samples
+from parser_samples import SAMPLES
 from samples_carriers import OF_GIVEN_DATA
 
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family, detect_algorithm
@@ -53,11 +53,6 @@ LOGGED: dict[str, tuple[list[str], str | None, Family | None]] = {
     "plain language modelling": (["loss", "grad_norm", "learning_rate"], None, Family.SUPERVISED),
     "anything with an accuracy": (["loss", "accuracy"], None, None),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return make_samples(tmp_path_factory.mktemp("samples"))
 
 
 def told(raws: Collection[str], facts: dict[str, str] | None = None) -> Algorithm:

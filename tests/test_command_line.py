@@ -17,9 +17,7 @@ import polars as pl
 import pytest
 from made_runs import rows_of, write_state
 from processes import LINUX, exit_code, started, until_spawned
-from typer.testing import CliRunner, Result
-
-from ptt.cli.app import app
+from typer.testing import Result
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
 HEALTHY, BROKEN = SAMPLES / "healthy", SAMPLES / "tool_tail_growth"
@@ -29,13 +27,6 @@ def ptt(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ptt", *map(str, args)]
     environment = {**os.environ, "COLUMNS": "100", "PYTHONWARNINGS": "default"}
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
-
-
-@pytest.fixture
-def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Run a command in this process, in the test's own folder: no interpreter to start."""
-    monkeypatch.chdir(tmp_path)
-    return lambda *args: CliRunner().invoke(app, [*map(str, args)])
 
 
 def test_diagnose_writes_report_findings_and_store_and_prints_the_verdict(tmp_path: Path) -> None:

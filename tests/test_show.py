@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 from judged_runs import opened_run, shared_folder
-from parser_samples import SAMPLES, make_samples, pieces_of, table
+from parser_samples import SAMPLES, pieces_of, table
 from typer.testing import CliRunner, Result
 
 import ptt
@@ -136,11 +136,6 @@ def test_the_largest_ratios_come_first_and_carry_marks(show: Show, tmp_path: Pat
     assert line.split()[0] == "12"
     assert "\x1b" not in done.stdout
     assert "--all prints all 17 tokens" in done.stdout
-
-
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return make_samples(tmp_path_factory.mktemp("run"))
 
 
 @pytest.mark.parametrize("rel", SAMPLES)

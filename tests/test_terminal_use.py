@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from ptt.cli.app import EXAMPLES, app
+from ptt.cli.app import EXAMPLES
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.pipeline import RunLocation
 from ptt.diagnostics.pipeline import judge_run as judge
@@ -20,10 +20,9 @@ SAMPLES = Path(__file__).parents[1] / "sample_logs"
 WIDEST = 100
 
 
-@pytest.fixture
-def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.chdir(tmp_path)
-    return lambda *args: CliRunner().invoke(app, [*map(str, args)], env={"COLUMNS": "300"})
+@pytest.fixture(autouse=True)
+def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
 
 
 @pytest.mark.parametrize("command", EXAMPLES)

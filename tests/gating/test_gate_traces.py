@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from trace_diagnoses import failing_traces, healthy_traces, share, unlabelled_traces
 from trace_stories import ask, call, end, say, write_episodes
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from ptt import api
-from ptt.cli.app import app
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.policy import Policy, ShareBound, TraceBaseline, TraceDemands, TracesTable
 from ptt.diagnostics.gate.results import GatedRun, GateReport, Outcome
@@ -157,12 +156,6 @@ def made(folder: Path, *, solved: float, episodes: int = 40) -> Path:
         ],
     )
     return folder
-
-
-@pytest.fixture
-def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    monkeypatch.chdir(tmp_path)
-    return lambda *args: CliRunner().invoke(app, [*map(str, args)])
 
 
 def test_the_command_gates_traces_stores_and_findings(invoke: Invoke, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from parser_samples import (
     checked,
     jsonl,
     losses,
-    make_samples,
     parser_named,
     read_as,
     run_file,
@@ -28,12 +27,6 @@ from parser_samples import (
 from ptt.diagnostics import parsers
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.parsers import PARSERS, Parser, Rows, run_files
-
-
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return each sample by its path below one run dir."""
-    return make_samples(tmp_path_factory.mktemp("run"))
 
 
 def test_every_parser_stands_in_the_table_of_contents() -> None:

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from parser_samples import SAMPLES, losses, make_samples, pieces_of, read_as, run_file, takers, tf_record_ends
+from parser_samples import SAMPLES, losses, pieces_of, read_as, run_file, takers, tf_record_ends
 from samples_carriers import LINES, RECORD_LINES
 
 pytestmark = pytest.mark.slow
@@ -16,12 +16,6 @@ EVERY = bool(os.environ.get("PTT_EVERY_BYTE"))  # set by `make test-bytes`: ever
 EVERY_BYTE = 150  # bytes of a file that is always cut everywhere
 ENDS = 40
 BETWEEN = 50
-
-
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return each sample by its path below one run dir."""
-    return make_samples(tmp_path_factory.mktemp("run"))
 
 
 @pytest.mark.parametrize("rel", SAMPLES)

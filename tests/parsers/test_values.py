@@ -21,7 +21,6 @@ from parser_samples import (
     SEQUENCE_ROWS,
     jsonl,
     losses,
-    make_samples,
     parser_named,
     pieces_of,
     run_file,
@@ -37,12 +36,6 @@ from ptt.diagnostics.parsers.io.tool_calls import calls_of
 from ptt.diagnostics.schema import METRICS, Flag
 
 NAN_IS_PROTOBUFS = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return each sample by its path below one run dir."""
-    return make_samples(tmp_path_factory.mktemp("run"))
 
 
 def metric(pieces: list[Piece], name: str, step: int) -> tuple[float | None, Flag]:
