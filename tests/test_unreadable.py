@@ -10,13 +10,12 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
-from datetime import date
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gate_samples import check_of, policy
+from gate_samples import check_of, gate_of
 from judged_runs import RUNS, judged_run
 from rich.console import Console
 from test_kept_damage import write_run
@@ -24,8 +23,7 @@ from typer.testing import CliRunner
 
 from ptt import InputError, api
 from ptt.cli.app import app
-from ptt.diagnostics.gate.judge import judge
-from ptt.diagnostics.gate.results import GatedRun, Outcome
+from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.parsers import PARSERS, run_files
 from ptt.diagnostics.store.ingest import ingest
 from ptt.reports.run.terminal import print_diagnosis
@@ -65,10 +63,6 @@ def locks(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[Path]]:
     monkeypatch.setattr(os, "scandir", listed)
     yield held
     held.clear()
-
-
-def gate_of(run: Path, out: Path, text: str = "") -> GatedRun:
-    return judge(api.open_run(run, out=out), policy(text), name="a", today=date(2031, 5, 1))
 
 
 @pytest.mark.parametrize("text", ["", "[gate]\nmax_lost = 0\n"])

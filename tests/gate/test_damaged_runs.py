@@ -6,17 +6,14 @@ import io
 import shutil
 import tarfile
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 import pytest
-from gate_samples import check_of, gated, healthy, opened, policy
+from gate_samples import check_of, gate_of, gated, healthy, opened, policy
 from typer.testing import CliRunner
 
-from ptt import api
 from ptt.cli.app import app
 from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.results import GatedRun, Outcome
 from ptt.diagnostics.model import Source
 from ptt.diagnostics.parsers import PARSERS
@@ -35,10 +32,6 @@ def tar_of(folder: Path, place: Path) -> Path:
             archive.add(file, file.relative_to(folder.parent).as_posix())
     place.write_bytes(content.getvalue())
     return place
-
-
-def gate_of(run: Path, out: Path, text: str = "") -> GatedRun:
-    return judge(api.open_run(run, out=out), policy(text), name="a", today=date(2031, 5, 1))
 
 
 def lost(*sources: Source, text: str = "", head: str = "") -> GatedRun:

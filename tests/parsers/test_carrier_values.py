@@ -13,7 +13,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from parser_samples import SAMPLES, jsonl, losses, parser_named, pieces_of, run_file, table, takers
+from parser_samples import SAMPLES, losses, parser_named, pieces_of, run_file, table, takers
+from samples_calls import jsonl
 from samples_carriers import STATS, WANDB, sized, wandb_file, wandb_history, wandb_item
 
 from ptt.diagnostics.parsers import Context, Piece, RunFile, wandb

@@ -15,7 +15,6 @@ from parser_samples import (
     SAMPLES,
     SEQUENCE_ROWS,
     checked,
-    jsonl,
     losses,
     parser_named,
     read_as,
@@ -23,6 +22,7 @@ from parser_samples import (
     table,
     takers,
 )
+from samples_calls import jsonl
 
 from ptt.diagnostics import parsers
 from ptt.diagnostics.errors import InputError

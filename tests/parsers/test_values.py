@@ -19,7 +19,6 @@ from parser_samples import (
     MICROSOFT,
     SCALARS,
     SEQUENCE_ROWS,
-    jsonl,
     losses,
     parser_named,
     pieces_of,
@@ -28,6 +27,7 @@ from parser_samples import (
     takers,
     tf_record_ends,
 )
+from samples_calls import jsonl
 
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, MB
 from ptt.diagnostics.parsers import Context, InPlace, Lost, Piece, Rows, metrics_jsonl, tensorboard
