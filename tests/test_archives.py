@@ -121,6 +121,7 @@ def test_what_is_no_archive_is_refused_with_its_name(tmp_path: Path) -> None:
             ptt.diagnose(tmp_path / name)
 
 
+@pytest.mark.slow
 def test_nothing_stays_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()

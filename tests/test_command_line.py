@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -30,8 +31,9 @@ def ptt(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_diagnose_writes_report_findings_and_store_and_prints_the_verdict(tmp_path: Path) -> None:
-    done = ptt("diagnose", BROKEN, cwd=tmp_path)
-    out = tmp_path / "ptt-report" / "tool_tail_growth"
+    rows = [row | {"loss": math.nan if row["step"] > 20 else row["loss"]} for row in rows_of(0)]
+    done = ptt("diagnose", write_state(tmp_path / "run", rows), cwd=tmp_path)
+    out = tmp_path / "ptt-report" / "run"
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "Unstable" in done.stdout
@@ -40,7 +42,7 @@ def test_diagnose_writes_report_findings_and_store_and_prints_the_verdict(tmp_pa
     assert {path.name for path in out.iterdir()} == {"report.html", "findings.json", "store"}
     findings = json.loads((out / "findings.json").read_text(encoding="utf-8"))
     assert findings["schema_version"] == 1
-    assert findings["signature"]["status"] == "found"
+    assert findings["verdict"]["status"] == "unstable"
 
 
 def test_json_goes_to_standard_output_alone(invoke: Callable[..., Result], tmp_path: Path) -> None:

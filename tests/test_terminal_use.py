@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from judged_runs import opened_run, shared_folder
+from made_runs import rows_of, write_state
 from typer.testing import Result
 
 from ptt.cli.app import EXAMPLES
@@ -35,13 +37,15 @@ def test_help_is_short_to_ask_for_and_ends_with_examples(command: str, invoke: C
 
 
 def test_the_summary_of_a_token_run_is_short_enough_for_a_chat(invoke: Callable[..., Result], tmp_path: Path) -> None:
-    done = invoke("diagnose", SAMPLES / "tool_tail_growth", "-o", tmp_path / "o")
+    opened_run("tool_tail_growth")
+    out = shared_folder() / "tool_tail_growth"
+    done = invoke("diagnose", SAMPLES / "tool_tail_growth", "-o", out)
     lines = done.stdout.splitlines()
     labels = [line.split()[0] for line in lines if not line.startswith(" ")]
     assert labels == ["Verdict", "Outcome", "Limit", "Why", "Update", "Next", "Recomputed", "Not", "Report"]
     assert len(lines) <= 18
     assert max(map(len, lines)) <= WIDEST
-    assert (tmp_path / "o" / "report.html").is_file()
+    assert (out / "report.html").is_file()
 
 
 def test_no_line_is_wider_than_a_hundred_columns(invoke: Callable[..., Result]) -> None:
@@ -74,6 +78,7 @@ def test_the_shell_completes_the_names_of_rules() -> None:
 
 def test_progress_covers_judging(tmp_path: Path) -> None:
     stages: list[tuple[str, int, int]] = []
-    location = RunLocation(run=SAMPLES / "healthy", store=tmp_path / "store", name="healthy")
+    run = write_state(tmp_path / "run", rows_of(0))
+    location = RunLocation(run=run, store=tmp_path / "store", name="run")
     judge(location, Settings(), progress=lambda stage, done, of: stages.append((stage, done, of)))
     assert [entry for entry in stages if entry[0] == "judging"] == [("judging", 0, 1), ("judging", 1, 1)]

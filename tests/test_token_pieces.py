@@ -21,6 +21,7 @@ from builders import Story, repeatable, sequences_of, steady
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
+from slow_cases import first_fast
 
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines import local
@@ -304,7 +305,7 @@ HARMS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("harm", first_fast(HARMS, 4))
 def test_a_kept_piece_that_is_none_is_folded_anew(harm: Any, tmp_path: Path) -> None:
     manifest = write_files(tmp_path, [(made(), 1000, "recorder")])
     wanted = tables_of_run(tmp_path, manifest, tmp_path / "store", keep=True)

@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from parser_samples import run_file
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.evidence import series as series_module
@@ -73,7 +74,7 @@ def test_columns_give_the_diagnosis_that_rows_give(
 OURS = [("value", "seq", "*"), ("name_raw", "wall_time", "^loss$"), ("name",), ("variable", "")]
 
 
-@pytest.mark.parametrize("names", OURS)
+@pytest.mark.parametrize("names", first_fast(OURS, 4))
 @pytest.mark.parametrize("wide", [0, metric_blocks.WIDE_BYTES])
 @pytest.mark.parametrize("every", [1, 10])  # dense and rare metrics
 def test_a_metric_may_be_called_as_our_own_columns_are(

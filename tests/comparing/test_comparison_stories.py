@@ -185,6 +185,7 @@ def test_seeds_of_a_group_are_pooled_and_how_far_they_lie_apart_counts(kept: Pat
     assert not any("One run on either side" in line for line in pooled.sentences)
 
 
+@pytest.mark.slow
 def test_the_same_comparison_gives_the_same_tables(suppressed: Comparison, kept: Path) -> None:
     again = api.compare([SAMPLES / "tool_tail_growth", SAMPLES / "kl_penalised"], out=kept)
     assert again.headline == suppressed.headline

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pytest
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.model import Agreement, AuditRow, Finding, Severity
@@ -156,7 +157,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", first_fast(PARTS, 2))
 def test_parts_of_groups_are_never_accused(tmp_path: Path, part: str) -> None:
     frame = rollouts()
     whole = frame.with_columns(advantage=pl.Series(own(frame)))

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from rich.console import Console
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.model import Finding
@@ -107,7 +108,7 @@ def alone(made: list[Row]) -> list[Row]:
     return [{name: value for name, value in row.items() if name != "ref_logp"} for row in made]
 
 
-@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+@pytest.mark.parametrize("form", first_fast(["parquet", "jsonl"]))
 def test_one_logprob_gives_no_ratio_but_the_same_rewards_advantages_and_groups(form: str, tmp_path: Path) -> None:
     about_rewards = {"advantages-without-baseline", "reward-outliers", "no-signal-groups", "advantage-scale"}
 

@@ -232,6 +232,7 @@ def test_reports_tell_it_and_findings_json_is_read_back(tmp_path: Path) -> None:
     assert support_sentences(shared) == support_sentences(diagnosis.support)
 
 
+@pytest.mark.slow
 def test_compare_says_that_arms_tails_follow_different_causes(tmp_path: Path) -> None:
     scales: dict[str, Scale] = {
         "errors": lambda failed, *_: 6.0 if failed else 0.6,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from gate_samples import check_of, gate_of, gated, healthy, opened, policy
+from slow_cases import first_fast
 from typer.testing import CliRunner
 
 from ptt.cli.app import app
@@ -49,7 +50,7 @@ def source(
     )
 
 
-@pytest.mark.parametrize("ending", ["tar", "tar.zst"])
+@pytest.mark.parametrize("ending", first_fast(["tar", "tar.zst"]))
 def test_a_torn_archive_leaves_the_gate_blind_where_the_whole_one_passes(ending: str, tmp_path: Path) -> None:
     whole = tar_of(WELL, tmp_path / "run.tar") if ending == "tar" else ARCHIVED
     torn = tmp_path / f"torn.{ending}"
@@ -66,7 +67,7 @@ def test_a_torn_archive_leaves_the_gate_blind_where_the_whole_one_passes(ending:
     assert any("which the policy accepts: the archive is torn" in note for note in let.notes)
 
 
-@pytest.mark.parametrize("tear", [2000, None])
+@pytest.mark.parametrize("tear", first_fast([2000, None]))
 def test_torn_files_of_tokens_leave_the_gate_blind_and_are_named(tear: int | None, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(WELL, run)

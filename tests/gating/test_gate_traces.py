@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from slow_cases import first_fast
 from trace_diagnoses import failing_traces, healthy_traces, share, unlabelled_traces
 from trace_stories import ask, call, end, say, write_episodes
 from typer.testing import Result
@@ -244,7 +245,7 @@ def repeated(folder: Path, tasks: int) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("tasks", "code"), [(100, 0), (30, 4)])
+@pytest.mark.parametrize(("tasks", "code"), first_fast([(100, 0), (30, 4)]))
 def test_a_set_against_itself_passes_or_says_how_many_episodes_it_takes(
     invoke: Invoke, tmp_path: Path, tasks: int, code: int
 ) -> None:

@@ -348,6 +348,7 @@ def test_a_line_of_a_gigabyte_is_passed_over(tmp_path: Path) -> None:
     assert "contains a line of 1024 MB" in _in_child(path, "verl_rollouts")
 
 
+@pytest.mark.slow
 def test_a_document_of_nothing_but_brackets_is_not_built(tmp_path: Path) -> None:
     path = tmp_path / "runs.json"
     path.write_bytes(b'[{"task_id": 1, "reward": [' + b"[]," * 30_000_000 + b"[]]}]")

@@ -115,6 +115,7 @@ def test_what_vanished_is_said_and_never_drawn_as_zero(read: dict[str, Structure
     assert "collapse 6.2 5.58 to 6.82 no value no value no value no value" in table
 
 
+@pytest.mark.slow
 def test_nan_is_missing_too() -> None:
     compared = comparisons.two_arms()
     curves = compared.tables["curves"].with_columns(

@@ -112,6 +112,7 @@ def test_that_nothing_needs_to_be_done_is_a_step_too(samples: dict[str, Diagnosi
     assert "Nothing needs to be done" in render_html(quiet)
 
 
+@pytest.mark.slow
 def test_a_run_of_one_step_can_be_drawn(samples: dict[str, Diagnosis], tmp_path: Path) -> None:
     base = samples["baseline"]
     short = {}

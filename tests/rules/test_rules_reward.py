@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from builders import Array, evidence_of, series_of
 from rule_cases import finding, healthy
+from slow_cases import first_fast
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Condition, EvalMetric, Evaluation, Setting
@@ -692,7 +693,7 @@ def healthy_run(seed: int) -> Evidence:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("block", [*range(5), *(pytest.param(block, marks=pytest.mark.slow) for block in range(5, 10))])
+@pytest.mark.parametrize("block", first_fast(range(10)))
 def test_two_hundred_healthy_runs_raise_nothing(block: int) -> None:
     assert [text for seed in range(block * 20, block * 20 + 20) for text in loud(healthy_run(seed))] == []
 

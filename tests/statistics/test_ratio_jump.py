@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from slow_cases import first_fast
 
 from ptt.diagnostics.statistics.level_jump import RatioJump, find_ratio_jump
 
@@ -58,7 +59,7 @@ def off_by(measures: dict[str, tuple[Array, float]], factor: float, at: int) -> 
     }
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("estimator", first_fast(ESTIMATORS, 3))
 @pytest.mark.parametrize("share", [1.0, 0.2])
 def test_sound_accounts_do_not_part_whatever_is_logged(estimator: str, share: float) -> None:
     parted = [seed for seed in range(25) if jump_of(*accounts(seed, estimator, share=share)) is not None]

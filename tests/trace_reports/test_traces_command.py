@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from slow_cases import first_fast
 from trace_diagnoses import failing_traces, unlabelled_traces
 from typer.testing import Result
 
@@ -58,8 +59,10 @@ def test_traces_and_a_diagnosis_of_one_run_lie_side_by_side(invoke: Invoke, tmp_
 
 @pytest.mark.parametrize(
     ("first", "then"),
-    [(first, then) for first in ("diagnose", "ingest") for then in ("traces",)]
-    + [("traces", then) for then in ("diagnose", "ingest", "report")],
+    first_fast(
+        [(first, then) for first in ("diagnose", "ingest") for then in ("traces",)]
+        + [("traces", then) for then in ("diagnose", "ingest", "report")]
+    ),
 )
 def test_a_folder_of_the_other_kind_is_refused_with_a_command_that_works(
     first: str, then: str, invoke: Invoke, tmp_path: Path
@@ -108,8 +111,9 @@ def test_what_was_written_is_judged_again_in_place(invoke: Invoke, tmp_path: Pat
 
 
 def test_the_next_step_of_sound_traces_is_a_command_that_works(invoke: Invoke, tmp_path: Path) -> None:
-    sound = shutil.copytree(SAMPLES, tmp_path / "week 1")
-    done = invoke("traces", sound / "agents_before.jsonl", "-o", "my report")
+    (tmp_path / "week 1").mkdir()
+    sound = shutil.copy(SAMPLES / "agents_before.jsonl", tmp_path / "week 1")
+    done = invoke("traces", sound, "-o", "my report")
     (step,) = json.loads((tmp_path / "my report" / "findings.json").read_text())["verdict"]["next"]
     command = step.removeprefix("run ").partition(" to compare")[0]
     assert command == "ptt traces NEXT --against REPORT_FOLDER"

@@ -78,6 +78,7 @@ def test_where_none_is_labelled_the_reward_tells_attempts_apart(tmp_path: Path) 
     assert {parting.success.outcome for parting in diagnosis.partings} == {"unknown"}
 
 
+@pytest.mark.slow
 def test_a_failure_that_few_meet_is_a_note(tmp_path: Path) -> None:
     def rare(number: int) -> list[Step]:
         if number < 120:
