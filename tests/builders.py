@@ -129,7 +129,7 @@ def sequences_of(story: Story) -> pl.DataFrame:
     ends = np.concatenate([[0], np.cumsum(counts)])
     for name, parts in zip(("model_mask", "policy_logp", "ref_logp"), zip(*tokens, strict=True), strict=True):
         columns[name] = pl.Series(pa.LargeListArray.from_arrays(ends, np.concatenate(parts)))
-    return pl.DataFrame(columns).cast(SCHEMA)
+    return pl.DataFrame(columns).cast(pl.Schema(SCHEMA))
 
 
 def growing(**changes: Any) -> pl.DataFrame:

@@ -285,16 +285,16 @@ def test_what_was_judged_before_is_read_and_not_judged_again(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_runs_without_the_signature_raise_no_alarm_and_large_growth_is_found() -> None:
     drawn = [(seed, truth_of(draw(seed))) for seed in SEEDS["tests"]]
-    quiet = [seed for seed, truth in drawn if truth.signature is False][:12]
+    quiet = [seed for seed, truth in drawn if truth.signature is False][:6]
     large = [
         seed for seed, truth in drawn
         if truth.signature and truth.carried > 2 and truth.size > 2.5 and not truth.rare and not truth.late
-    ][:6]  # fmt: skip
+    ][:4]  # fmt: skip
     assert [judge((seed, "")).status for seed in quiet].count("found") == 0
     told = [judge((seed, "")).status for seed in large]
     assert "not_found" not in told
     assert told.count("found") >= 0.7 * len(large) >= 2
-    assert len(quiet) == 12
+    assert len(quiet) == 6
 
 
 @pytest.mark.slow

@@ -428,14 +428,14 @@ def test_a_sample_with_a_deep_value_in_it_is_refused_at_once(tmp_path: Path, rel
     assert losses(found)[2]
 
 
-@pytest.mark.parametrize("depth", [100, 300, 600, 900, 950, 990])
 @pytest.mark.parametrize("rel", SAMPLES)
-def test_nesting_that_can_be_read_but_not_spelt_out_again_does_not_raise(tmp_path: Path, rel: str, depth: int) -> None:
+def test_nesting_that_can_be_read_but_not_spelt_out_again_does_not_raise(tmp_path: Path, rel: str) -> None:
     name, data = SAMPLES[rel]
-    nested = b"[" * depth + b"]" * depth
     path = tmp_path / Path(rel).name
-    for key in (b'"content": ', b'"arguments": ', b'"message": ', b'"args": ', b'"text": '):
-        if key in data:
+    keys = [key for key in (b'"content": ', b'"arguments": ', b'"message": ', b'"args": ', b'"text": ') if key in data]
+    for key in keys:
+        for depth in (100, 300, 600, 900, 950, 990):
+            nested = b"[" * depth + b"]" * depth
             at = data.index(key) + len(key)
             value, end = json.JSONDecoder().raw_decode(data[at:].decode())
             path.write_bytes(data[:at] + nested + data[at:].decode()[end:].encode())
