@@ -10,6 +10,7 @@ import pytest
 from builders import evidence_of
 from parser_samples import SAMPLES
 from samples_carriers import OF_GIVEN_DATA
+from slow_cases import first_fast
 
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family, detect_algorithm
 from ptt.diagnostics.evidence.series import read_series, training_metric_names
@@ -111,7 +112,7 @@ def test_logprobs_of_an_engine_prove_that_something_was_sampled() -> None:
     assert detect_algorithm({}, ("dpo/margin",), sampled=True).family is Family.PREFERENCE
 
 
-@pytest.mark.parametrize("sample", sorted(SAMPLES.keys() - OF_GIVEN_DATA))
+@pytest.mark.parametrize("sample", first_fast(sorted(SAMPLES.keys() - OF_GIVEN_DATA), 40))
 def test_no_sample_of_an_rl_framework_is_taken_for_anything_else(
     samples: dict[str, Path], tmp_path: Path, sample: str
 ) -> None:

@@ -195,6 +195,7 @@ def test_brackets_in_texts_do_not_hide_depth(tmp_path: Path) -> None:
     assert (source["rows_ok"], source["rows_bad"]) == (20, 1)
 
 
+@pytest.mark.slow
 def test_rows_whose_names_never_recur_fill_no_columns(tmp_path: Path) -> None:
     rows = b"".join(
         json.dumps({"step": step, "loss": 1.0, **{f"m{step}_{name}": 1.0 for name in range(300)}}).encode() + b"\n"
@@ -224,6 +225,7 @@ def test_the_salvage_of_a_torn_state_takes_as_long_as_its_text(tmp_path: Path) -
     assert time.process_time() - begin < 15
 
 
+@pytest.mark.slow
 def test_columns_of_millions_of_numbers_are_refused_with_the_reason(tmp_path: Path) -> None:
     data = b'{"loss": [' + b"1," * 2_000_000 + b'1], "reward": [' + b"1," * 2_000_000 + b"1]}"
     run = tmp_path / "run"

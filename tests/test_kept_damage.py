@@ -286,6 +286,7 @@ def test_processes_that_judge_one_run_at_once_all_get_it(tmp_path: Path) -> None
         assert (process.returncode, told.strip()) == (0, "True True"), error
 
 
+@pytest.mark.slow
 def test_a_store_that_is_replaced_meanwhile_gives_the_old_or_a_sentence(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     before = api.open_run(run, out=tmp_path / "o").diagnosis

@@ -195,6 +195,7 @@ def test_a_sampler_at_another_temperature_is_named_with_it(hot: float, since: in
     assert found.onset_step == (None if since == 1 else SINCE)
 
 
+@pytest.mark.slow
 def test_a_temperature_that_is_recorded_is_no_fault(tmp_path: Path) -> None:
     for hot in (0.7, 1.2):
         run = tmp_path / str(hot)

@@ -385,7 +385,7 @@ def test_a_pattern_as_faint_as_rounding_is_a_note(tmp_path: Path) -> None:
     assert found.evidence["cause_1"] == "one-rank"
 
 
-@pytest.mark.parametrize(("cap", "severity"), [(1.2, "high"), (1e9, "medium")])
+@pytest.mark.parametrize(("cap", "severity"), first_fast([(1.2, "high"), (1e9, "medium")]))
 def test_harm_is_the_weight_that_the_cap_cuts(cap: float, severity: str, tmp_path: Path) -> None:
     dump = Dump()
     dump.engine = dump.engine + 1.2 * dump.generator.normal(size=SHAPE)

@@ -66,7 +66,7 @@ def without_baseline(found: ptt.Diagnosis) -> list[Finding]:
     return [one for one in found.findings if one.id == "advantages-without-baseline"]
 
 
-@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+@pytest.mark.parametrize("form", first_fast(["parquet", "jsonl"]))
 def test_single_advantages_that_are_the_rewards_are_found_without_any_log(form: str, tmp_path: Path) -> None:
     (finding,) = without_baseline(ptt.diagnose(run(tmp_path, rows(centred=False), form)))
     assert finding.held_from_step == 1
@@ -74,7 +74,7 @@ def test_single_advantages_that_are_the_rewards_are_found_without_any_log(form: 
     assert finding.observed == 1.0
 
 
-@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+@pytest.mark.parametrize("form", first_fast(["parquet", "jsonl"]))
 def test_centred_advantages_are_none_and_single_rewards_are_judged(form: str, tmp_path: Path) -> None:
     found = ptt.diagnose(run(tmp_path, rows(), form))
     assert without_baseline(found) == []

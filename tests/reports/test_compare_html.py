@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from browsers import requested_urls, show
 from html_structure import Structure
+from slow_cases import first_fast
 
 from ptt.diagnostics.compare.comparison import Comparison
 from ptt.reports.compare.html import render_compare_page, write_compare_figures
@@ -245,7 +246,7 @@ const lines = [...document.querySelectorAll('.swatch path:last-child')].map(
 return {texts: Math.min(...texts), lines: Math.min(...lines), seen: texts.length, card: card};"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", first_fast(["light", "dark"]))
 def test_figures_can_be_read_in_every_light(scheme: str, browser: Any, urls: dict[str, str]) -> None:
     show(browser, urls["ten"], scheme=scheme)
     found = browser.execute_script(CONTRASTS)

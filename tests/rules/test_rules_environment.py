@@ -571,7 +571,9 @@ def test_two_hundred_healthy_series_raise_no_alarm(rule: str) -> None:
     assert [at for at, evidence in enumerate(healthy_runs()) if isinstance(run(rule, evidence), Broken)] == []
 
 
-@pytest.mark.parametrize("size", first_fast([(40, 8), (60, 32), (200, 6)]))
+@pytest.mark.parametrize(
+    "size", [(40, 8), *(pytest.param(size, marks=pytest.mark.slow) for size in ((60, 32), (200, 6)))]
+)
 def test_healthy_episodes_raise_no_alarm(size: tuple[int, int]) -> None:
     """Failures and calls that vary from step to step more than chance has it."""
     steps, each = size

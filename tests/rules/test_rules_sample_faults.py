@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rule_cases import findings_of
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.evidence.excursions import ENGINES
@@ -226,11 +227,11 @@ def test_what_a_result_begins_with_is_not_the_policy_that_went_on(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("tool", "text", "by", "begins"),
-    [
+    first_fast([
         ("search", "No results found.", 1, 0), ("search", "No results found.", 2, 40),
         ("search", "No results found.", 3, None), ("bash", "\n", 3, None),
         ("python", "Error: UnknownError", 2, 0), ("python", "Error: Execution timed out after 10 seconds", 2, None),
-    ],
+    ], 3),
 )  # fmt: skip
 def test_results_are_useless_where_a_tool_fails_and_not_where_nothing_is_the_answer(
     tmp_path: Path, tool: str, text: str, by: int, begins: int | None
@@ -246,7 +247,8 @@ def test_results_are_useless_where_a_tool_fails_and_not_where_nothing_is_the_ans
 
 
 @pytest.mark.parametrize(
-    ("share", "told"), [(lambda _step: 1, True), (lambda step: step > 12, True), (lambda step: step / 24, False)]
+    ("share", "told"),
+    first_fast([(lambda _step: 1, True), (lambda step: step > 12, True), (lambda step: step / 24, False)]),
 )
 def test_junk_is_the_engines_where_it_came_at_once(tmp_path: Path, share: Callable[[int], float], told: bool) -> None:
     dumps = {

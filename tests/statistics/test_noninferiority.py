@@ -102,6 +102,7 @@ def test_percentiles_of_spans_are_those_of_the_raw_tokens() -> None:
             assert one.units[number] == rows["model_mask"].list.all().not_().sum()
 
 
+@pytest.mark.slow
 def test_own_noise_is_how_far_a_percentile_of_other_sequences_would_lie() -> None:
     """Against brute force: the variance of the figure over runs made anew."""
     spans = (Span(1, 6),)

@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from rich.console import Console
+from slow_cases import first_fast
 from trace_diagnoses import failing_traces, healthy_traces
 from trace_stories import Step, ask, call, end, judge, say, write_episodes
 from typer.testing import CliRunner, Result
@@ -110,13 +111,16 @@ def _chats(folder: Path, task: Callable[[int], str], prompt: Callable[[int], str
 
 @pytest.mark.parametrize(
     ("task", "prompts", "paired"),
-    [
-        ("{}", ("Add {}.", "Add {}."), True),
-        ("{}", ("Add {}.", "Halve {}."), False),
-        ("task_{}", ("Add {}.", "Halve {}."), False),
-        ("Example #{}", ("Add {}.", "Halve {}."), False),
-        ("django-{}", ("Be brief. Mend {}.", "Be exact. Mend {}."), True),
-    ],
+    first_fast(
+        [
+            ("{}", ("Add {}.", "Add {}."), True),
+            ("{}", ("Add {}.", "Halve {}."), False),
+            ("task_{}", ("Add {}.", "Halve {}."), False),
+            ("Example #{}", ("Add {}.", "Halve {}."), False),
+            ("django-{}", ("Be brief. Mend {}.", "Be exact. Mend {}."), True),
+        ],
+        2,
+    ),
 )
 def test_a_running_number_alone_makes_no_two_tasks_one(
     tmp_path: Path, task: str, prompts: tuple[str, str], paired: bool
