@@ -16,6 +16,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from judged_runs import kept_folder
 from made_runs import rows_of, write_state
 from processes import LINUX, exit_code, started, until_spawned
 from typer.testing import Result
@@ -52,8 +53,8 @@ def test_json_goes_to_standard_output_alone(invoke: Callable[..., Result], tmp_p
 
 
 @pytest.mark.slow
-def test_figures_are_written_as_svg_and_png(tmp_path: Path) -> None:
-    ptt("diagnose", BROKEN, "--figures", tmp_path / "figures", cwd=tmp_path)
+def test_figures_are_written_as_svg_and_png(invoke: Callable[..., Result], tmp_path: Path) -> None:
+    invoke("diagnose", BROKEN, "--figures", tmp_path / "figures", "--out", kept_folder(BROKEN.name))
     names = {path.name for path in (tmp_path / "figures").iterdir()}
     for figure in ("tail_emergence", "windowed_cdf", "effective_sample_size"):
         assert {f"{figure}.svg", f"{figure}.png"} <= names
@@ -61,12 +62,12 @@ def test_figures_are_written_as_svg_and_png(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_fail_on_ends_with_three_when_a_finding_is_as_bad(invoke: Callable[..., Result], tmp_path: Path) -> None:
-    assert invoke("diagnose", BROKEN, "--fail-on", "critical").exit_code == 3
+    assert invoke("diagnose", BROKEN, "--fail-on", "critical", "--out", kept_folder(BROKEN.name)).exit_code == 3
 
 
 @pytest.mark.slow
-def test_fail_on_passes_a_healthy_run(tmp_path: Path) -> None:
-    assert ptt("diagnose", HEALTHY, "--fail-on", "medium", cwd=tmp_path).returncode == 0
+def test_fail_on_passes_a_healthy_run(invoke: Callable[..., Result]) -> None:
+    assert invoke("diagnose", HEALTHY, "--fail-on", "medium", "--out", kept_folder(HEALTHY.name)).exit_code == 0
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from judged_runs import opened_run, shared_folder
+from judged_runs import kept_folder
 from made_runs import rows_of, write_state
 from typer.testing import Result
 
@@ -37,8 +37,7 @@ def test_help_is_short_to_ask_for_and_ends_with_examples(command: str, invoke: C
 
 
 def test_the_summary_of_a_token_run_is_short_enough_for_a_chat(invoke: Callable[..., Result], tmp_path: Path) -> None:
-    opened_run("tool_tail_growth")
-    out = shared_folder() / "tool_tail_growth"
+    out = kept_folder("tool_tail_growth")
     done = invoke("diagnose", SAMPLES / "tool_tail_growth", "-o", out)
     lines = done.stdout.splitlines()
     labels = [line.split()[0] for line in lines if not line.startswith(" ")]
