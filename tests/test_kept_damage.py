@@ -156,7 +156,7 @@ def _finding() -> dict[str, Any]:
             "next": [], "consequence_of": None}  # fmt: skip
 
 
-@pytest.mark.parametrize("damage", first_fast(DAMAGES, 5))
+@pytest.mark.parametrize("damage", first_fast(DAMAGES, 3))
 def test_a_crafted_record_is_taken_as_none(damage: str, made: tuple[Path, Path, Path], tmp_path: Path) -> None:
     store = copied(made[1], tmp_path / "judged")
     rewrite(store / "store", DAMAGES[damage])

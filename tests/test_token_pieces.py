@@ -401,7 +401,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[str
     return calls
 
 
-@pytest.mark.parametrize("run_pieces", [None, forwards, in_groups])
+@pytest.mark.parametrize("run_pieces", first_fast([None, forwards, in_groups]))
 def test_a_damaged_file_costs_its_own_pieces_anew_and_no_others(
     run_pieces: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,7 +66,7 @@ def locks(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[Path]]:
     held.clear()
 
 
-@pytest.mark.parametrize("text", ["", "[gate]\nmax_lost = 0\n"])
+@pytest.mark.parametrize("text", first_fast(["", "[gate]\nmax_lost = 0\n"]))
 @pytest.mark.parametrize("closed", ["tokens", "tokens/all.parquet"])
 def test_what_cannot_be_read_leaves_the_gate_blind_until_it_can(
     closed: str, text: str, run: Path, tmp_path: Path, locks: set[Path]

@@ -74,7 +74,7 @@ def test_columns_give_the_diagnosis_that_rows_give(
 OURS = [("value", "seq", "*"), ("name_raw", "wall_time", "^loss$"), ("name",), ("variable", "")]
 
 
-@pytest.mark.parametrize("names", first_fast(OURS, 4))
+@pytest.mark.parametrize("names", [OURS[0], *(pytest.param(names, marks=pytest.mark.slow) for names in OURS[1:])])
 @pytest.mark.parametrize("wide", [0, metric_blocks.WIDE_BYTES])
 @pytest.mark.parametrize("every", [1, 10])  # dense and rare metrics
 def test_a_metric_may_be_called_as_our_own_columns_are(

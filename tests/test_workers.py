@@ -56,6 +56,7 @@ def test_a_dead_process_is_told_with_its_task_and_the_others_go_on(how: str, say
     assert answers[4] == "done 4"
 
 
+@pytest.mark.slow
 def test_a_process_is_replaced_before_it_has_gathered_much() -> None:
     tasks = [("who", number) for number in range(2 * TASKS_PER_PROCESS + 1)]
     answers = [answer for _, answer in sorted(in_workers(work, tasks, jobs=1))]

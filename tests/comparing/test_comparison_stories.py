@@ -194,6 +194,7 @@ def test_the_same_comparison_gives_the_same_tables(suppressed: Comparison, kept:
         assert table.equals(again.tables[name]), name
 
 
+@pytest.mark.slow
 def test_runs_of_other_pairs_and_frameworks_are_compared_in_what_they_share(kept: Path) -> None:
     archive = ROOT / "tests" / "fixtures" / "runs" / "verl_ppo_healthy.tar.zst"
     found = api.compare([SAMPLES / "healthy", archive], out=kept)

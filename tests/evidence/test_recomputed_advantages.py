@@ -166,7 +166,9 @@ def test_parts_of_groups_are_never_accused(tmp_path: Path, part: str) -> None:
     assert row.agreement is not Agreement.DIFFERS or row.formula == "grpo"
 
 
-@pytest.mark.parametrize(("fault", "since"), [*((fault, MIDDLE) for fault in FAULTS), ("sign", 1), ("stale", 1)])
+@pytest.mark.parametrize(
+    ("fault", "since"), first_fast([*((fault, MIDDLE) for fault in FAULTS), ("sign", 1), ("stale", 1)], 3)
+)
 def test_wrong_advantages_are_found_with_their_first_step_and_all_their_rows(
     tmp_path: Path, fault: str, since: int
 ) -> None:

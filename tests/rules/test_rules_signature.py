@@ -511,6 +511,7 @@ def test_a_tail_whose_mean_has_not_alarmed_yet_has_no_lead() -> None:
     assert signature.lead_steps is None
 
 
+@pytest.mark.slow
 def test_every_number_of_a_judgement_is_finite_or_absent() -> None:
     for story in STORIES:
         judgement = judged(story)

@@ -336,6 +336,7 @@ def test_healthy_ranks_give_nothing() -> None:
         assert isinstance(run("stragglers", machines=ranks_of(times)), Healthy), seed
 
 
+@pytest.mark.slow
 def test_healthy_times_and_memory_give_nothing() -> None:
     for seed in range(96):  # six of each length and likeness
         generator = np.random.default_rng(seed)
