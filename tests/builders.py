@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 from hypothesis import settings
 
 from ptt.diagnostics.engines.local import Tokens
@@ -104,7 +105,8 @@ def sequences_of(story: Story) -> pl.DataFrame:
     """Make the sequences of a story: seq, step (from 1), model_mask, policy_logp, ref_logp."""
     generator = np.random.default_rng(story.seed)
     shared = np.zeros(2)
-    rows: list[dict[str, Any]] = []
+    counts: list[int] = []
+    tokens: list[tuple[npt.NDArray[np.bool_], Array, Array]] = []
     for step in range(story.steps):
         done = step / max(1, story.steps - 1)
         shared = 0.8 * shared + 0.6 * generator.normal(size=2)  # variance 1 in the long run
@@ -120,16 +122,14 @@ def sequences_of(story: Story) -> pl.DataFrame:
             likelier = -generator.exponential(size=len(scale))  # of the two: neither may pass 0
             policy, ref = likelier + np.minimum(r, 0), likelier - np.maximum(r, 0)
             policy[generator.random(len(scale)) < story.nan_share] = np.nan
-            rows.append(
-                {
-                    "seq": len(rows),
-                    "step": step + 1,
-                    "model_mask": [True] * story.head + [False] * gap + [True] * tail,
-                    "policy_logp": policy,
-                    "ref_logp": ref,
-                }
-            )
-    return pl.DataFrame(rows, schema=SCHEMA)
+            counts.append(len(scale))
+            tokens.append((np.repeat([True, False, True], [story.head, gap, tail]), policy, ref))
+    steps = np.arange(len(counts)) // story.sequences + 1
+    columns = {"seq": pl.Series(range(len(counts))), "step": pl.Series(steps)}
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    for name, parts in zip(("model_mask", "policy_logp", "ref_logp"), zip(*tokens, strict=True), strict=True):
+        columns[name] = pl.Series(pa.LargeListArray.from_arrays(ends, np.concatenate(parts)))
+    return pl.DataFrame(columns).cast(pl.Schema(SCHEMA))
 
 
 def growing(**changes: Any) -> pl.DataFrame:

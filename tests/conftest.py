@@ -8,8 +8,9 @@ import shutil
 import sys
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,6 +70,25 @@ def _one_artist() -> Iterator[None]:
 
         patch.setattr(output, "artist", shared)
         yield
+
+
+@pytest.fixture(scope="session")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Write the sample of each format below one run dir, and return them by their paths there."""
+    from parser_samples import make_samples  # most sessions of a few files want none
+
+    return make_samples(tmp_path_factory.mktemp("samples"))
+
+
+@pytest.fixture
+def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Run a command in this process, in the test's own folder: no interpreter to start."""
+    from typer.testing import CliRunner
+
+    from ptt.cli.app import app
+
+    monkeypatch.chdir(tmp_path)
+    return lambda *args: CliRunner().invoke(app, [*map(str, args)])
 
 
 def pytest_collection_finish() -> None:

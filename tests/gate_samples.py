@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from builders import aggregates, run_of
 
+from ptt import api
 from ptt.diagnostics.evidence.series import read_series, series_table
 from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import Known, Policy
@@ -120,6 +121,11 @@ def policy(text: str) -> Policy:
 
 def gated(run: LoadedRun, text: str = "", *, today: date = TODAY) -> GatedRun:
     return judge(run, policy(text), name="a", today=today)
+
+
+def gate_of(run: Path, out: Path, text: str = "") -> GatedRun:
+    """Judge a run on disk."""
+    return gated(api.open_run(run, out=out), text)
 
 
 def check_of(run: GatedRun, name: str) -> CheckResult:

@@ -46,6 +46,12 @@ def opened_run(name: str) -> LoadedRun:
         return api.open_run(RUNS[name], out=folder / name)
 
 
+def kept_folder(name: str) -> Path:
+    """Return the folder in which a run is kept as it was judged, for commands to take as their --out."""
+    opened_run(name)
+    return shared_folder() / name
+
+
 def judged_run(name: str) -> api.Diagnosis:
     """Return its diagnosis."""
     diagnosis = opened_run(name).diagnosis

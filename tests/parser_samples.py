@@ -24,6 +24,7 @@ import samples_coding_agents
 import samples_sessions
 import samples_token_lines
 import samples_traces
+from samples_calls import jsonl
 from torch_files import data_proto, safetensors, torch_file
 
 from ptt.diagnostics.parsers import PARSERS, InPlace, Lost, Parser, Piece, Rows, RunFile
@@ -107,10 +108,6 @@ SCALARS: list[tuple[int, str, float]] = [
     (2, "train/kl", -math.inf),
     (3, "eval/loss", 0.125),
 ]
-
-
-def jsonl(rows: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 def _recorder(path: Path) -> None:

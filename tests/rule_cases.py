@@ -13,7 +13,7 @@ from builders import Array, evidence_of, series_of
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.model import Broken, Diagnosis, Finding, Healthy, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules import RULES
 
 BY_ID = {rule.id: rule for rule in RULES}
@@ -22,9 +22,9 @@ PPO = Algorithm(name="ppo", family=Family.ONLINE, critic=True, groups=False)
 GRPO = Algorithm(name="grpo", family=Family.ONLINE, critic=False, groups=True)
 
 
-def level(value: float, count: int = 100, *, seed: int = 1) -> Array:
-    """Return a value with 5% of noise."""
-    return value * (1 + 0.05 * np.random.default_rng(seed).normal(size=count))
+def level(value: float, count: int = 100, *, seed: int = 1, share: float = 0.05) -> Array:
+    """Return a value with a share of noise, of 5% where nothing else is said."""
+    return value * (1 + share * np.random.default_rng(seed).normal(size=count))
 
 
 def jump(early: float, late: float, *, at: int = 50, count: int = 100) -> Array:
@@ -47,6 +47,17 @@ def judged(rule: str, metrics: Metrics, **parts: Any) -> RuleVerdict:
     """Run a rule on metrics; `parts` replace other parts of the evidence, `limits` are those of the rule."""
     limits = {rule: parts.pop("limits", {})}
     return BY_ID[rule].run(replace(evidence_of(metrics=metrics, limits=limits), **parts))
+
+
+def finding(verdict: RuleVerdict) -> Finding:
+    """Check that a verdict is of findings, and return the first."""
+    assert isinstance(verdict, Broken), verdict
+    return verdict.findings[0]
+
+
+def findings_of(found: Diagnosis, rule: str) -> list[Finding]:
+    """Return what a rule finds in a diagnosis."""
+    return [finding for finding in found.findings if finding.id == rule]
 
 
 def broken(verdict: RuleVerdict, *, severity: Severity | None = None, near: int | None = None) -> Finding:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from samples_calls import lines
+from samples_calls import jsonl
 from samples_traces import attributes, document, exports
 
 TOOL: dict[str, Any] = {
@@ -247,9 +247,9 @@ CARRIED: dict[str, bytes] = {
     "otel/printed.jsonl": PRINTED,
     "otel/printed.txt": PRINTED,
     "otel/phoenix.json": document([phoenix(one) for one in INFERRED]),
-    "otel/phoenix.jsonl": lines([console(one) | {"span_kind": "UNKNOWN"} for one in INFERRED]),
+    "otel/phoenix.jsonl": jsonl([console(one) | {"span_kind": "UNKNOWN"} for one in INFERRED]),
     "otel/jaeger.json": document({"data": [{"traceID": "5b", "spans": [jaeger(one) for one in PLAIN]}], "total": 0}),
-    "otel/events.jsonl": lines([event for one in INFERRED for event in events_of(one)]),
+    "otel/events.jsonl": jsonl([event for one in INFERRED for event in events_of(one)]),
 }
 """The same spans as others export them."""
 
@@ -419,21 +419,21 @@ def trackio_table(path: Path) -> None:
 SAMPLES: dict[str, tuple[str, bytes | Callable[[Path], None]]] = {
     **{f"otel/{name}.json": ("otel_spans", document(exports(spans))) for name, spans in CONVENTIONS.items()},
     **{rel: ("otel_spans", data) for rel, data in CARRIED.items()},
-    "otel/lines.jsonl": ("otel_spans", lines([exports([one]) for one in GEN_AI])),
-    "langsmith/runs.jsonl": ("langsmith_runs", lines(LANGSMITH)),
+    "otel/lines.jsonl": ("otel_spans", jsonl([exports([one]) for one in GEN_AI])),
+    "langsmith/runs.jsonl": ("langsmith_runs", jsonl(LANGSMITH)),
     "langsmith/trace.json": ("langsmith_runs", document({"trace_id": "r0", "runs": LANGSMITH[::-1]})),
     "langsmith/nested.json": ("langsmith_runs", document(NESTED)),
-    "langfuse/observations.jsonl": ("langfuse_traces", lines(LANGFUSE)),
-    "langfuse/files.jsonl": ("langfuse_traces", lines(LANGFUSE_FILE)),
+    "langfuse/observations.jsonl": ("langfuse_traces", jsonl(LANGFUSE)),
+    "langfuse/files.jsonl": ("langfuse_traces", jsonl(LANGFUSE_FILE)),
     "langfuse/files.csv": ("langfuse_traces", table(LANGFUSE_FILE)),
     "langfuse/download.json": ("langfuse_traces", document({"trace": LANGFUSE_TRACE, "observations": LANGFUSE})),
     "langfuse/page.json": ("langfuse_traces", document({"data": LANGFUSE, "meta": {"page": 1}})),
     "langfuse/trace.json": ("langfuse_traces", document(LANGFUSE_TRACE)),
     "langfuse/traces.json": ("langfuse_traces", document([LANGFUSE_TRACE])),
-    "weave/calls.jsonl": ("weave_calls", lines(WEAVE[::-1])),
+    "weave/calls.jsonl": ("weave_calls", jsonl(WEAVE[::-1])),
     "weave/calls.json": ("weave_calls", document({"calls": WEAVE})),
     "mlflow/trace.json": ("mlflow_traces", document(MLFLOW)),
-    "mlflow/traces.jsonl": ("mlflow_traces", lines([MLFLOW])),
+    "mlflow/traces.jsonl": ("mlflow_traces", jsonl([MLFLOW])),
     "mlflow/artifacts/traces.json": ("mlflow_traces", document({"spans": MLFLOW_SPANS})),
 }
 ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from samples_calls import lines
+from samples_calls import jsonl
 
 FLAT: dict[str, Any] = {
     "task_id": "scales-1",
@@ -206,16 +206,16 @@ ROUNDS = [
 
 SAMPLES: dict[str, tuple[str, bytes]] = {
     "own/rounds.json": ("agent_records", json.dumps(ROUNDS).encode()),
-    "own/played.jsonl": ("agent_records", lines([{"name": "w1", "result": True, "traj": PLAYED}])),
+    "own/played.jsonl": ("agent_records", jsonl([{"name": "w1", "result": True, "traj": PLAYED}])),
     "own/columns.json": ("agent_records", json.dumps(COLUMNS).encode()),
-    "own/tree.jsonl": ("agent_records", lines([TREE])),
-    "own/group.jsonl": ("agent_records", lines([GROUP])),
+    "own/tree.jsonl": ("agent_records", jsonl([TREE])),
+    "own/group.jsonl": ("agent_records", jsonl([GROUP])),
     "own/sides.json": ("agent_records", json.dumps(SIDES).encode()),
-    "own/alternatives.jsonl": ("agent_records", lines([ALTERNATIVES])),
+    "own/alternatives.jsonl": ("agent_records", jsonl([ALTERNATIVES])),
     "own/run/scales-1.json": ("agent_records", json.dumps(FLAT, indent=1).encode()),
-    "own/steps.jsonl": ("agent_records", lines([STEPS])),
+    "own/steps.jsonl": ("agent_records", jsonl([STEPS])),
     "own/results.json": ("agent_records", json.dumps({"config": {"n": 2}, "results": NESTED}).encode()),
-    "own/events.jsonl": ("agent_records", lines(EVENTS)),
+    "own/events.jsonl": ("agent_records", jsonl(EVENTS)),
     "own/pretty.log": ("agent_records", PRETTY.encode()),
     "own/table.csv": ("agent_records", TABLE.encode()),
     "own/echoed.jsonl": ("agent_records", ECHOED.encode()),

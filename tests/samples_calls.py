@@ -11,7 +11,7 @@ from typing import Any
 NAN = float("nan")
 
 
-def lines(rows: list[dict[str, Any]]) -> bytes:
+def jsonl(rows: list[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
@@ -257,11 +257,11 @@ def asked(step: int, answer: dict[str, Any]) -> dict[str, Any]:
 CHATS = [asked(2, chat([1, 2], [3, 4])), asked(2, chat([1, 2, 3, 4, 50, 51, 52], [6]))]
 
 SAMPLES: dict[str, tuple[str, bytes | Callable[[Path], None]]] = {
-    "rollouts/run_rollouts_000000.jsonl": ("open_instruct", lines([rollout(0), rollout(1)])),
-    "log/capture/sample.jsonl": ("tinker_capture", lines(TURNS)),
-    "log/capture/train_op.jsonl": ("tinker_capture", lines(TRAIN_OPS)),
+    "rollouts/run_rollouts_000000.jsonl": ("open_instruct", jsonl([rollout(0), rollout(1)])),
+    "log/capture/sample.jsonl": ("tinker_capture", jsonl(TURNS)),
+    "log/capture/train_op.jsonl": ("tinker_capture", jsonl(TRAIN_OPS)),
     "store/capture.db": ("tinker_capture", wire_store),
-    "log/iteration_000003/train_rollout_summaries.jsonl": ("tinker_rollouts", lines([SUMMARY])),
+    "log/iteration_000003/train_rollout_summaries.jsonl": ("tinker_rollouts", jsonl([SUMMARY])),
     "gateway.db": ("rllm_gateway", gateway),
     "eval/episodes/episode_000000_task.json": ("rllm_episodes", json.dumps(episode(), indent=2).encode()),
     "logs/episodes/train_step_9_epoch_0/episode_hash00000000_idtask_1.json": (
@@ -269,7 +269,7 @@ SAMPLES: dict[str, tuple[str, bytes | Callable[[Path], None]]] = {
         json.dumps(logged_episode(), indent=2).encode(),
     ),
     "calls/step_2.json": ("openai_logprobs", json.dumps(chat([1, 2], [3, 4])).encode()),
-    "calls/log.jsonl": ("openai_logprobs", lines(CHATS)),
+    "calls/log.jsonl": ("openai_logprobs", jsonl(CHATS)),
 }
 ROLLOUT_LOGPS = [*[-0.5] * 6, *[None] * 3, -0.25, -0.25, 0.0, -0.75, -0.75, *[None] * 4, *[-1.0] * 4]
 ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from samples_calls import jsonl
 
 RUN = "0123456789abcdef0123456789abcdef"
 Make = bytes | Callable[[Path], None]
@@ -138,10 +139,6 @@ def _long(path: Path) -> None:
     pq.write_table(pa.table({"step": [1, 1, 2], "metric": ["loss", "kl", "loss"], "value": [0.5, None, 0.25]}), path)
 
 
-def _lines(rows: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
-
-
 TORCHTUNE = b"Step 1 | loss:0.5 lr:0.001 kl_loss:nan \nStep 2 | loss:0.25 lr:0.001 rewards:tensor(0.75) \n"
 VERL = (
     b"(TaskRunner pid=7)\x1b[0m step:1 - actor/pg_loss:0.25 - actor/grad_norm:np.float64(1.5) - training/epoch:0\n"
@@ -154,32 +151,32 @@ PRINTED = (
     b"{'loss': 0.25, 'grad_norm': np.float64(0.5), 'epoch': 0.02}\n"
     b"{'train_runtime': 3.5, 'train_loss': 0.375, 'epoch': 0.02}\n"
 )
-SWIFT = _lines(
+SWIFT = jsonl(
     [
         {"loss": 0.5, "reward": 0.25, "epoch": 0.1, "global_step/max_steps": "1/2", "elapsed_time": "1s"},
         {"loss": 0.25, "reward": 0.5, "epoch": 0.2, "global_step/max_steps": "2/2", "memory(GiB)": 3.5},
         {"last_model_checkpoint": "x", "log_history": [{"loss": 0.5, "step": 1}], "memory": 3.5},
     ]
 )
-ART = _lines(
+ART = jsonl(
     [
         {"train/reward": 0.5, "training_step": 1, "time/wall_clock_sec": 2.5, "step": 1, "recorded_at": "2026-01-02"},
         {"val/reward": 0.75, "training_step": 1, "step": 1, "recorded_at": "2026-01-02T03:04:05"},
     ]
 )
-TINKER = _lines([{"step": 0, "env/all/reward/total": 0.5, "optim/entropy": 1.5, "time/total": 3.0}])
+TINKER = jsonl([{"step": 0, "env/all/reward/total": 0.5, "optim/entropy": 1.5, "time/total": 3.0}])
 CHART = (
     b'"Step","fast-bird-7 - train/loss","fast-bird-7 - train/loss__MIN","fast-bird-7 - train/loss__MAX"\n'
     b'"1","0.5","0.4","0.6"\n"2","NaN","",""\n'
 )
-TRACES = _lines(
+TRACES = jsonl(
     [
         {"name": "thread_name", "ph": "M", "pid": 1, "tid": 2, "args": {"name": "MainThread"}},
         {"name": "train.rollout", "ph": "X", "ts": 10, "dur": 2_500_000, "args": {"rank": 1, "global_step": 4}},
         {"name": "mark", "ph": "i", "ts": 11, "args": {"rank": 1}},
     ]
 )
-SESSIONS = _lines(
+SESSIONS = jsonl(
     [
         {
             "task_id": 1, "session_id": 2, "rank": 1, "status": "accepted", "submit_ts": 1.7e9,
@@ -214,13 +211,13 @@ STATES: dict[str, Any] = {
     },
 }
 ALLENNLP = {"epoch": 3, "training_duration": "0:01:02", "training_loss": 0.5, "validation_loss": 0.75, "best_epoch": 2}
-LLAMA_FACTORY = _lines(
+LLAMA_FACTORY = jsonl(
     [
         {"current_steps": 5, "total_steps": 10, "loss": 0.5, "lr": 1e-06, "epoch": 0.5, "elapsed_time": "0:00:05"},
         {"current_steps": 10, "total_steps": 10, "loss": 0.25, "lr": 5e-07, "epoch": 1.0, "elapsed_time": "0:00:10"},
     ]
 )
-HEADED = _lines(
+HEADED = jsonl(
     [
         {"type": "config", "args": {"lr": 2e-05, "seed": 3, "model": "small"}},
         {"type": "train", "update": 1, "mean_reward": 0.25, "loss": None, "took": "1.5 s"},
@@ -229,7 +226,7 @@ HEADED = _lines(
         {"type": "eval", "update": 2, "mean_reward": 0.75, "accuracy": 0.75},
     ]
 )
-RLLIB = _lines(
+RLLIB = jsonl(
     [
         {
             "training_iteration": number, "timesteps_total": 4000 * number, "episode_reward_mean": number / 2,

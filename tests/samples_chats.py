@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from samples_calls import lines
+from samples_calls import jsonl
 
 TOOL = {"type": "function", "function": {"name": "weigh", "parameters": {"type": "object", "properties": {}}}}
 
@@ -223,18 +223,18 @@ BFCL_SCORE: list[dict[str, Any]] = [
 ANSWER = {"id": "multi_turn_base_4", "ground_truth": [["tare()", "weigh(of=1)"], ["weigh(of=2)"]]}
 
 SAMPLES: dict[str, tuple[str, bytes]] = {
-    "chats/messages.jsonl": ("chat_messages", lines(MESSAGES) + CONTROL),
+    "chats/messages.jsonl": ("chat_messages", jsonl(MESSAGES) + CONTROL),
     "chats/blocks.json": ("chat_messages", json.dumps(BLOCKS, indent=1).encode()),
     "chats/request.json": ("chat_messages", json.dumps(REQUEST).encode()),
-    "responses/log.jsonl": ("openai_responses", lines([RESPONSE])),
+    "responses/log.jsonl": ("openai_responses", jsonl([RESPONSE])),
     "responses/items.json": ("openai_responses", json.dumps([{"role": "user", "content": "hi"}, *ITEMS]).encode()),
-    "batches/output.jsonl": ("openai_responses", lines(BATCH)),
+    "batches/output.jsonl": ("openai_responses", jsonl(BATCH)),
     "sharegpt/tools.json": ("sharegpt", json.dumps(SHAREGPT, indent=2).encode()),
     "harbor/make-a-file.traces.json": ("harbor_traces", json.dumps(HARBOR).encode()),
-    "gym/example_rollouts.jsonl": ("nemo_gym", lines(GYM)),
-    "bfcl/old/gorilla_openfunctions_v1_test_parallel_function_result.json": ("bfcl", lines(BFCL_V1)),
-    "bfcl/result/m/multi_turn/BFCL_v4_multi_turn_base_result.json": ("bfcl", lines(BFCL_TURNS)),
-    "bfcl/score/m/multi_turn/BFCL_v4_multi_turn_base_score.json": ("bfcl", lines(BFCL_SCORE)),
+    "gym/example_rollouts.jsonl": ("nemo_gym", jsonl(GYM)),
+    "bfcl/old/gorilla_openfunctions_v1_test_parallel_function_result.json": ("bfcl", jsonl(BFCL_V1)),
+    "bfcl/result/m/multi_turn/BFCL_v4_multi_turn_base_result.json": ("bfcl", jsonl(BFCL_TURNS)),
+    "bfcl/score/m/multi_turn/BFCL_v4_multi_turn_base_score.json": ("bfcl", jsonl(BFCL_SCORE)),
 }
 COUNTED = ("n_turns", "n_tool_calls", "n_tool_fail", "reward", "success", "task", "model")
 ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {

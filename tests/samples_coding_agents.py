@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from samples_calls import lines
+from samples_calls import jsonl
 
 
 def document(content: Any) -> bytes:
@@ -446,23 +446,23 @@ GEMINI_LOG: list[dict[str, Any]] = [
 
 SAMPLES: dict[str, tuple[str, bytes]] = {
     "atif/agent/trajectory.json": ("atif", document(ATIF)),
-    "atif/all.jsonl": ("atif", lines([ATIF, ATIF | {"session_id": "a-2"}])),
+    "atif/all.jsonl": ("atif", jsonl([ATIF, ATIF | {"session_id": "a-2"}])),
     "mini/larch__larch-6.traj.json": ("mini_swe_agent", document(MINI)),
     "mini/larch__larch-7/larch__larch-7.traj.json": ("mini_swe_agent", document(MINI_2)),
     "mini/responses.traj.json": ("mini_swe_agent", document(MINI_RESPONSES)),
     "mini/first.traj.json": ("mini_swe_agent", document(MINI["messages"])),
-    "openhands/output.jsonl": ("openhands", lines([OUTPUT, PAIRS])),
+    "openhands/output.jsonl": ("openhands", jsonl([OUTPUT, PAIRS])),
     "openhands/events.json": ("openhands", document(OPENHANDS)),
     "openhands/sdk.json": ("openhands", document(OPENHANDS_SDK)),
-    "claude/s-1.jsonl": ("claude_code", lines(CLAUDE)),
-    "claude/stream.jsonl": ("claude_code", lines(CLAUDE_STREAM)),
-    "codex/rollout-1.jsonl": ("codex_cli", lines(CODEX)),
-    "codex/rollout-2.jsonl": ("codex_cli", lines(CODEX_OLDER)),
+    "claude/s-1.jsonl": ("claude_code", jsonl(CLAUDE)),
+    "claude/stream.jsonl": ("claude_code", jsonl(CLAUDE_STREAM)),
+    "codex/rollout-1.jsonl": ("codex_cli", jsonl(CODEX)),
+    "codex/rollout-2.jsonl": ("codex_cli", jsonl(CODEX_OLDER)),
     "codex/rollout-3.json": ("codex_cli", document(CODEX_FIRST)),
-    "codex/stream.jsonl": ("codex_cli", lines(CODEX_STREAM)),
-    "gemini/stream.jsonl": ("gemini_cli", lines(GEMINI_STREAM)),
+    "codex/stream.jsonl": ("codex_cli", jsonl(CODEX_STREAM)),
+    "gemini/stream.jsonl": ("gemini_cli", jsonl(GEMINI_STREAM)),
     "gemini/session-1.json": ("gemini_cli", document(GEMINI_HEAD | {"messages": GEMINI_TURNS})),
-    "gemini/session-2.jsonl": ("gemini_cli", lines(GEMINI_LINES)),
+    "gemini/session-2.jsonl": ("gemini_cli", jsonl(GEMINI_LINES)),
     "gemini/checkpoint-a.json": ("gemini_cli", document(GEMINI_CHECKPOINT)),
 }
 _COUNTS = ("n_turns", "n_tool_calls", "n_tool_fail", "model", "tokens_in", "tokens_out", "cost_usd", "stop_reason")

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from samples_agent_spans import ANSWER, ARGUMENTS, ASKED, EPOCH, FOUND, REQUEST, stamp
-from samples_calls import lines
+from samples_calls import jsonl
 from samples_traces import document
 
 MS = EPOCH * 1000  # of the clock of JavaScript
@@ -284,9 +284,9 @@ SHOWN = [{"messages_display": f"user: {ASKED}\nassistant: None\ntool: {FOUND}\na
 SAMPLES: dict[str, tuple[str, bytes]] = {
     f"sessions/{rel}": ("agent_sessions", data)
     for rel, data in {
-        "pi.jsonl": lines(PI),
-        "pi-first.jsonl": lines(PI_FIRST),
-        "sts.jsonl": lines(STS),
+        "pi.jsonl": jsonl(PI),
+        "pi-first.jsonl": jsonl(PI_FIRST),
+        "sts.jsonl": jsonl(STS),
         "opencode.json": document(opencode_export("completed")),
         "copilot.json": document(COPILOT),
         "ui_messages.json": document(CLINE),
@@ -294,14 +294,14 @@ SAMPLES: dict[str, tuple[str, bytes]] = {
         "autogen.json": document(AUTOGEN),
         "autogen-result.json": document({"messages": AUTOGEN, "stop_reason": "Text 'TERMINATE' mentioned"}),
         "browser.json": document(BROWSER),
-        "callbacks.jsonl": lines(callbacks(ASKED)),
-        "streamed.jsonl": lines(STREAMED),
+        "callbacks.jsonl": jsonl(callbacks(ASKED)),
+        "streamed.jsonl": jsonl(STREAMED),
         "crewai.json": document(CREWAI),
         "antigravity.json": document({"trajectory": {"cascadeId": "c", "steps": ANTIGRAVITY}, "numTotalSteps": 6}),
-        "antigravity.jsonl": lines(ANTIGRAVITY),
+        "antigravity.jsonl": jsonl(ANTIGRAVITY),
         "toolbench-tree.json": document(TOOLBENCH_TREE),
         "toolbench-chain.json": document(TOOLBENCH_CHAIN),
-        "few_shot.jsonl": lines(SHOWN),
+        "few_shot.jsonl": jsonl(SHOWN),
     }.items()
 }
 _COUNTS = ("n_turns", "n_tool_calls", "n_tool_fail", "model", "tokens_in", "tokens_out", "success")

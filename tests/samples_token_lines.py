@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from samples_calls import lines
+from samples_calls import jsonl
 
 NEMO: list[dict[str, Any]] = [
     {
@@ -175,17 +175,17 @@ METADATA = {
 
 
 def _stable(path: Path) -> None:
-    path.write_bytes(lines(PRIME))
+    path.write_bytes(jsonl(PRIME))
     (path.parent / "STABLE").touch()
 
 
 TOKEN_LINES: dict[str, tuple[str, bytes | Callable[[Path], None]]] = {
-    "exp_001/train_data_step7.jsonl": ("nemo_tokens", lines(NEMO)),
-    "exp_001/train_data_step8.jsonl.gz": ("nemo_tokens", gzip.compress(lines(NEMO), mtime=0)),
-    "exp_001/val_data_step7.jsonl": ("nemo_validation", lines(VALIDATION)),
+    "exp_001/train_data_step7.jsonl": ("nemo_tokens", jsonl(NEMO)),
+    "exp_001/train_data_step8.jsonl.gz": ("nemo_tokens", gzip.compress(jsonl(NEMO), mtime=0)),
+    "exp_001/val_data_step7.jsonl": ("nemo_validation", jsonl(VALIDATION)),
     "token_exports/step_3/rank_0.jsonl": ("prime_tokens", _stable),
-    "rollouts/step_3/train/effective/traces.jsonl": ("verifiers_traces", lines(EPISODES)),
-    "evals/results.jsonl": ("verifiers_results", lines(RESULTS)),
+    "rollouts/step_3/train/effective/traces.jsonl": ("verifiers_traces", jsonl(EPISODES)),
+    "evals/results.jsonl": ("verifiers_results", jsonl(RESULTS)),
     "evals/metadata.json": ("verifiers_metadata", json.dumps(METADATA).encode()),
 }
 ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from samples_calls import lines
+from samples_calls import jsonl
 
 TRACES = Path(__file__).parent / "traces"
 
@@ -291,15 +291,15 @@ GYM_ROWS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 TRACE_SAMPLES: dict[str, tuple[str, bytes]] = {
-    "episodes/train_step_4.jsonl": ("episode_ledger", lines(EPISODE_ROWS)),
-    "gym/rollouts.jsonl": ("episode_ledger", lines(GYM_ROWS)),
-    "rollouts/5.jsonl": ("verl_rollouts", lines(VERL_ROLLOUTS)),
-    "validation/5.jsonl": ("verl_rollouts", lines(VERL_VALIDATION)),
-    "exports/dumped_evals/global_step_8_evals/openai_gsm8k.jsonl": ("skyrl_evals", lines(SKYRL_EVALS)),
-    "exports/dumped_evals/global_step_8_evals/aggregated_results.jsonl": ("skyrl_evals", lines(SKYRL_FIGURES)),
-    "areal/rollout/7/3.jsonl": ("areal_rollouts", lines(AREAL_ROLLOUTS)),
-    "roll/rollout_dump_data.step_4.jsonl": ("roll_rollouts", lines([ROLL_ROLLOUTS])),
-    "swift/completions.jsonl": ("swift_completions", lines(SWIFT_COMPLETIONS)),
+    "episodes/train_step_4.jsonl": ("episode_ledger", jsonl(EPISODE_ROWS)),
+    "gym/rollouts.jsonl": ("episode_ledger", jsonl(GYM_ROWS)),
+    "rollouts/5.jsonl": ("verl_rollouts", jsonl(VERL_ROLLOUTS)),
+    "validation/5.jsonl": ("verl_rollouts", jsonl(VERL_VALIDATION)),
+    "exports/dumped_evals/global_step_8_evals/openai_gsm8k.jsonl": ("skyrl_evals", jsonl(SKYRL_EVALS)),
+    "exports/dumped_evals/global_step_8_evals/aggregated_results.jsonl": ("skyrl_evals", jsonl(SKYRL_FIGURES)),
+    "areal/rollout/7/3.jsonl": ("areal_rollouts", jsonl(AREAL_ROLLOUTS)),
+    "roll/rollout_dump_data.step_4.jsonl": ("roll_rollouts", jsonl([ROLL_ROLLOUTS])),
+    "swift/completions.jsonl": ("swift_completions", jsonl(SWIFT_COMPLETIONS)),
     "art/trajectories/train/0002.jsonl": ("art_trajectories", (TRACES / "art_0002.jsonl").read_bytes()),
     "art/trajectories/train/0003.parquet": ("art_trajectories", (TRACES / "art_0003.parquet").read_bytes()),
     "inspect/sums.eval": ("inspect_log", inspect_zip()),
@@ -309,8 +309,8 @@ TRACE_SAMPLES: dict[str, tuple[str, bytes]] = {
     "tau2/results.json": ("tau_bench", document(TAU2)),
     "tau2/simulations/s-2.json": ("tau_bench", document(SIMULATION | {"id": "s-2"})),
     "otel/spans.json": ("otel_spans", document(exports(SPANS))),
-    "otel/traces.jsonl": ("otel_spans", lines([exports(SPANS[:3]), exports(SPANS[3:])])),
-    "agents/run.jsonl": ("microsoft_agents", lines(EPISODES)),
+    "otel/traces.jsonl": ("otel_spans", jsonl([exports(SPANS[:3]), exports(SPANS[3:])])),
+    "agents/run.jsonl": ("microsoft_agents", jsonl(EPISODES)),
 }
 ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
     "validation/5.jsonl": (

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from builders import evidence_of
-from parser_samples import SAMPLES, make_samples
+from parser_samples import SAMPLES
 from samples_carriers import OF_GIVEN_DATA
+from slow_cases import first_fast
 
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family, detect_algorithm
 from ptt.diagnostics.evidence.series import read_series, training_metric_names
@@ -53,11 +54,6 @@ LOGGED: dict[str, tuple[list[str], str | None, Family | None]] = {
     "plain language modelling": (["loss", "grad_norm", "learning_rate"], None, Family.SUPERVISED),
     "anything with an accuracy": (["loss", "accuracy"], None, None),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return make_samples(tmp_path_factory.mktemp("samples"))
 
 
 def told(raws: Collection[str], facts: dict[str, str] | None = None) -> Algorithm:
@@ -116,7 +112,7 @@ def test_logprobs_of_an_engine_prove_that_something_was_sampled() -> None:
     assert detect_algorithm({}, ("dpo/margin",), sampled=True).family is Family.PREFERENCE
 
 
-@pytest.mark.parametrize("sample", sorted(SAMPLES.keys() - OF_GIVEN_DATA))
+@pytest.mark.parametrize("sample", first_fast(sorted(SAMPLES.keys() - OF_GIVEN_DATA), 40))
 def test_no_sample_of_an_rl_framework_is_taken_for_anything_else(
     samples: dict[str, Path], tmp_path: Path, sample: str
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from slow_cases import first_fast
 
 from benchmarks.loop.faults import Fault, texts
 from benchmarks.loop.faults.texts import FORM, answering
@@ -180,7 +181,7 @@ TEXTS = texts.FAULTS[:3]
 THEIRS = {name for fault in TEXTS for name in fault.ids}
 
 
-@pytest.mark.parametrize("fault", TEXTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", first_fast(TEXTS), ids=lambda fault: fault.name)
 def test_texts_alone_show_the_fault_and_none_of_them_is_told(fault: Fault, tmp_path: Path) -> None:
     run, onset = fault.inject(healthy("grpo-tools", 11), 1.0)
     found = diagnosed(run, tmp_path)
@@ -194,7 +195,12 @@ def test_texts_alone_show_the_fault_and_none_of_them_is_told(fault: Fault, tmp_p
 
 @pytest.mark.parametrize(
     "say",
-    ["I'm sorry, the lookup did not answer, but the code should be {}.", "{} " + "It follows from w{} and x{}. " * 3],
+    first_fast(
+        [
+            "I'm sorry, the lookup did not answer, but the code should be {}.",
+            "{} " + "It follows from w{} and x{}. " * 3,
+        ]
+    ),
 )
 def test_apologies_and_short_forms_are_no_fault(say: str, tmp_path: Path) -> None:
     run = healthy("grpo-tools", 13).copy()
@@ -205,6 +211,7 @@ def test_apologies_and_short_forms_are_no_fault(say: str, tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.slow
 def test_a_form_that_the_task_asks_for_is_a_note(tmp_path: Path) -> None:
     run = healthy("grpo-tools", 14).copy()
     numbers = count()

@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from judged_runs import judged_run
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.store import archives
@@ -121,6 +122,7 @@ def test_what_is_no_archive_is_refused_with_its_name(tmp_path: Path) -> None:
             ptt.diagnose(tmp_path / name)
 
 
+@pytest.mark.slow
 def test_nothing_stays_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -265,7 +267,7 @@ def test_entries_that_a_damaged_one_swallows_are_told(tmp_path: Path, field: int
         assert any(note.startswith(DAMAGED) for note in found.notes)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", first_fast(METHODS))
 def test_flipped_bytes_of_a_zip_never_raise_and_lose_no_member_without_a_word(tmp_path: Path, method: str) -> None:
     target = tmp_path / "run.zip"
     sound = _three(target, METHODS[method])

@@ -117,6 +117,7 @@ def test_a_command_says_that_the_cluster_has_no_part_in_an_archive(
     assert nodes.asked > 0
 
 
+@pytest.mark.slow
 def test_an_archive_of_several_runs_is_judged_where_it_was_unpacked(
     run: Path, nodes: OtherMachines, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from slow_cases import first_fast
 
 from ptt import api
 from ptt.diagnostics.budget_limits import BudgetLimits
@@ -194,6 +195,7 @@ def test_brackets_in_texts_do_not_hide_depth(tmp_path: Path) -> None:
     assert (source["rows_ok"], source["rows_bad"]) == (20, 1)
 
 
+@pytest.mark.slow
 def test_rows_whose_names_never_recur_fill_no_columns(tmp_path: Path) -> None:
     rows = b"".join(
         json.dumps({"step": step, "loss": 1.0, **{f"m{step}_{name}": 1.0 for name in range(300)}}).encode() + b"\n"
@@ -204,7 +206,9 @@ def test_rows_whose_names_never_recur_fill_no_columns(tmp_path: Path) -> None:
     assert "more than 1000 metrics" in str(source["note"])
 
 
-@pytest.mark.parametrize("line", [b'{"x": "' + b"y" * 80_000_000 + b'"}', b'{"x": [' + b"[]," * 8_000_000 + b"[]]}"])
+@pytest.mark.parametrize(
+    "line", first_fast([b'{"x": "' + b"y" * 80_000_000 + b'"}', b'{"x": [' + b"[]," * 8_000_000 + b"[]]}"])
+)
 def test_a_first_line_of_many_megabytes_costs_itself(tmp_path: Path, line: bytes) -> None:
     source, _ = sources_of(tmp_path, "metrics.jsonl", line + b"\n" + log_rows(30))
     assert (source["kind"], source["rows_ok"], source["rows_bad"]) == ("metrics_jsonl", 30, 1)
@@ -221,6 +225,7 @@ def test_the_salvage_of_a_torn_state_takes_as_long_as_its_text(tmp_path: Path) -
     assert time.process_time() - begin < 15
 
 
+@pytest.mark.slow
 def test_columns_of_millions_of_numbers_are_refused_with_the_reason(tmp_path: Path) -> None:
     data = b'{"loss": [' + b"1," * 2_000_000 + b'1], "reward": [' + b"1," * 2_000_000 + b"1]}"
     run = tmp_path / "run"

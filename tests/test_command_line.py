@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -15,11 +16,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from judged_runs import kept_folder
 from made_runs import rows_of, write_state
 from processes import LINUX, exit_code, started, until_spawned
-from typer.testing import CliRunner, Result
-
-from ptt.cli.app import app
+from typer.testing import Result
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
 HEALTHY, BROKEN = SAMPLES / "healthy", SAMPLES / "tool_tail_growth"
@@ -31,16 +31,10 @@ def ptt(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
 
 
-@pytest.fixture
-def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Run a command in this process, in the test's own folder: no interpreter to start."""
-    monkeypatch.chdir(tmp_path)
-    return lambda *args: CliRunner().invoke(app, [*map(str, args)])
-
-
 def test_diagnose_writes_report_findings_and_store_and_prints_the_verdict(tmp_path: Path) -> None:
-    done = ptt("diagnose", BROKEN, cwd=tmp_path)
-    out = tmp_path / "ptt-report" / "tool_tail_growth"
+    rows = [row | {"loss": math.nan if row["step"] > 20 else row["loss"]} for row in rows_of(0)]
+    done = ptt("diagnose", write_state(tmp_path / "run", rows), cwd=tmp_path)
+    out = tmp_path / "ptt-report" / "run"
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "Unstable" in done.stdout
@@ -49,7 +43,7 @@ def test_diagnose_writes_report_findings_and_store_and_prints_the_verdict(tmp_pa
     assert {path.name for path in out.iterdir()} == {"report.html", "findings.json", "store"}
     findings = json.loads((out / "findings.json").read_text(encoding="utf-8"))
     assert findings["schema_version"] == 1
-    assert findings["signature"]["status"] == "found"
+    assert findings["verdict"]["status"] == "unstable"
 
 
 def test_json_goes_to_standard_output_alone(invoke: Callable[..., Result], tmp_path: Path) -> None:
@@ -59,8 +53,8 @@ def test_json_goes_to_standard_output_alone(invoke: Callable[..., Result], tmp_p
 
 
 @pytest.mark.slow
-def test_figures_are_written_as_svg_and_png(tmp_path: Path) -> None:
-    ptt("diagnose", BROKEN, "--figures", tmp_path / "figures", cwd=tmp_path)
+def test_figures_are_written_as_svg_and_png(invoke: Callable[..., Result], tmp_path: Path) -> None:
+    invoke("diagnose", BROKEN, "--figures", tmp_path / "figures", "--out", kept_folder(BROKEN.name))
     names = {path.name for path in (tmp_path / "figures").iterdir()}
     for figure in ("tail_emergence", "windowed_cdf", "effective_sample_size"):
         assert {f"{figure}.svg", f"{figure}.png"} <= names
@@ -68,12 +62,12 @@ def test_figures_are_written_as_svg_and_png(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_fail_on_ends_with_three_when_a_finding_is_as_bad(invoke: Callable[..., Result], tmp_path: Path) -> None:
-    assert invoke("diagnose", BROKEN, "--fail-on", "critical").exit_code == 3
+    assert invoke("diagnose", BROKEN, "--fail-on", "critical", "--out", kept_folder(BROKEN.name)).exit_code == 3
 
 
 @pytest.mark.slow
-def test_fail_on_passes_a_healthy_run(tmp_path: Path) -> None:
-    assert ptt("diagnose", HEALTHY, "--fail-on", "medium", cwd=tmp_path).returncode == 0
+def test_fail_on_passes_a_healthy_run(invoke: Callable[..., Result]) -> None:
+    assert invoke("diagnose", HEALTHY, "--fail-on", "medium", "--out", kept_folder(HEALTHY.name)).exit_code == 0
 
 
 @pytest.mark.slow

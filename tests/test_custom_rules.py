@@ -85,7 +85,7 @@ def healthy_series(seed: int) -> dict[str, Array]:
 @pytest.mark.slow
 def test_the_rules_of_the_page_are_silent_on_healthy_runs() -> None:
     rules = page_rules()
-    for seed in range(200):
+    for seed in range(100):
         metrics = healthy_series(seed)
         for algorithm in (GRPO, DPO):
             for one in rules:

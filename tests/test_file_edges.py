@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from parser_samples import MICROSOFT_RUN
+from slow_cases import first_fast
 from typer.testing import CliRunner
 
 import ptt
@@ -227,7 +228,7 @@ def test_a_token_file_that_goes_away_before_it_is_copied_is_lost(tokens: Path, m
     assert found.crashes == ()
 
 
-@pytest.mark.parametrize("moment", ["before the pass", "in the pass", "after the pass"])
+@pytest.mark.parametrize("moment", first_fast(["before the pass", "in the pass", "after the pass"]))
 def test_a_token_file_that_goes_away_meanwhile_is_left_out(
     tokens: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 from builders import logps_of
+from slow_cases import first_fast
 from typer.testing import CliRunner
 
 from ptt import InputError, Settings, api
@@ -155,7 +156,7 @@ def _finding() -> dict[str, Any]:
             "next": [], "consequence_of": None}  # fmt: skip
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", first_fast(DAMAGES, 3))
 def test_a_crafted_record_is_taken_as_none(damage: str, made: tuple[Path, Path, Path], tmp_path: Path) -> None:
     store = copied(made[1], tmp_path / "judged")
     rewrite(store / "store", DAMAGES[damage])
@@ -231,6 +232,7 @@ def test_a_crafted_manifest_is_no_store_of_ours(
         api.open_run(store, out=tmp_path / "x")
 
 
+@pytest.mark.slow
 def test_a_trainers_own_manifest_may_be_anything(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     for content in ("[" * 300_000, "é", "{}", "9" * 10_000):
@@ -284,6 +286,7 @@ def test_processes_that_judge_one_run_at_once_all_get_it(tmp_path: Path) -> None
         assert (process.returncode, told.strip()) == (0, "True True"), error
 
 
+@pytest.mark.slow
 def test_a_store_that_is_replaced_meanwhile_gives_the_old_or_a_sentence(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     before = api.open_run(run, out=tmp_path / "o").diagnosis

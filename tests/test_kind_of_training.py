@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from slow_cases import first_fast
 from typer.testing import CliRunner
 from unknown_names import HELD_OUT, TUNED
 
@@ -52,7 +53,7 @@ def _of(verdicts: tuple[NotJudged, ...], rule: str) -> NotJudged:
     return next(verdict for verdict in verdicts if verdict.id == rule)
 
 
-@pytest.mark.parametrize("name", TUNED)
+@pytest.mark.parametrize("name", first_fast(TUNED, 4))
 @pytest.mark.parametrize("table", [TUNED, HELD_OUT], ids=["tuned", "held out"])
 def test_names_nobody_listed_tell_the_kind(table: dict[str, tuple[str, dict]], name: str, tmp_path: Path) -> None:  # type: ignore[type-arg]
     kind, names = table[name]
@@ -89,7 +90,7 @@ CASES: dict[str, tuple[str, dict[str, Course | float], str | None, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", first_fast(CASES, 6))
 def test_the_kind_is_inferred_and_its_reason_is_given(case: str, tmp_path: Path) -> None:
     folder, courses, kind, reason = CASES[case]
     found, why = _kind(_log(tmp_path / folder, courses))

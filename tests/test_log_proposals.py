@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from slow_cases import first_fast
 from typer.testing import CliRunner
 
 import ptt
@@ -123,7 +124,7 @@ def _values(metrics: pl.DataFrame, name: str) -> dict[int, float]:
     return dict(metrics.filter(pl.col("name") == name).drop_nulls("value").select("step", "value").iter_rows())
 
 
-@pytest.mark.parametrize("style", LOGS)
+@pytest.mark.parametrize("style", first_fast(LOGS, 8))
 def test_an_entry_reads_a_home_made_log_as_it_stands(style: str, tmp_path: Path) -> None:
     run = _written(tmp_path, LOGS[style])
     (proposal, *more) = ptt.sources(run).proposals

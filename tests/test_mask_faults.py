@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.model import Finding
@@ -140,7 +141,9 @@ def findings(folder: Path) -> dict[str, Finding]:
     return {one.id: one for one in found.findings if one.id in MINE}
 
 
-@pytest.mark.parametrize("drop", [(), ("entropy",), ("token_ids", "tool_names")])
+@pytest.mark.parametrize(
+    "drop", [(), *(pytest.param(held, marks=pytest.mark.slow) for held in (("entropy",), ("token_ids", "tool_names")))]
+)
 def test_a_sound_mask_is_not_accused(drop: tuple[str, ...], tmp_path: Path) -> None:
     write(tmp_path / "run", nothing, drop=drop)
     assert findings(tmp_path / "run") == {}
@@ -148,18 +151,21 @@ def test_a_sound_mask_is_not_accused(drop: tuple[str, ...], tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("harm", "drop", "name", "words"),
-    [
-        (mark_header, ("entropy",), "misplaced-mask", "first 2 tokens after each observation"),
-        (mark_header, ("token_ids",), "misplaced-mask", "first 2 tokens after each observation"),
-        (mark_late, (), "misplaced-mask", "one token late"),
-        (mark_late, ("entropy",), "misplaced-mask", "one token late"),
-        (mark_early, ("entropy",), "misplaced-mask", "first token after each observation"),
-        (invert, ("token_ids",), "misplaced-mask", "inverted"),
-        (pad_quietly, (), "misplaced-mask", "Padding"),
-        (pad, ("entropy",), "misplaced-mask", "Padding"),
-        (mark_all, ("entropy", "token_ids"), "unmasked-tools", "name a tool"),
-        (mark_all, ("tool_names", "token_ids"), "surprisal-off-entropy", "their entropy"),
-    ],
+    first_fast(
+        [
+            (mark_header, ("entropy",), "misplaced-mask", "first 2 tokens after each observation"),
+            (mark_header, ("token_ids",), "misplaced-mask", "first 2 tokens after each observation"),
+            (mark_late, (), "misplaced-mask", "one token late"),
+            (mark_late, ("entropy",), "misplaced-mask", "one token late"),
+            (mark_early, ("entropy",), "misplaced-mask", "first token after each observation"),
+            (invert, ("token_ids",), "misplaced-mask", "inverted"),
+            (pad_quietly, (), "misplaced-mask", "Padding"),
+            (pad, ("entropy",), "misplaced-mask", "Padding"),
+            (mark_all, ("entropy", "token_ids"), "unmasked-tools", "name a tool"),
+            (mark_all, ("tool_names", "token_ids"), "surprisal-off-entropy", "their entropy"),
+        ],
+        4,
+    ),
 )
 def test_what_the_mask_marks_wrongly_is_named_with_its_step(
     harm: Harm, drop: tuple[str, ...], name: str, words: str, tmp_path: Path
@@ -180,7 +186,7 @@ def test_a_mask_that_is_wrong_all_along_has_no_onset(tmp_path: Path) -> None:
     assert (found["misplaced-mask"].onset_step, found["misplaced-mask"].held_from_step) == (None, 1)
 
 
-@pytest.mark.parametrize(("hot", "since"), [(1.5, 1), (1.5, SINCE), (0.6, SINCE)])
+@pytest.mark.parametrize(("hot", "since"), first_fast([(1.5, 1), (1.5, SINCE), (0.6, SINCE)]))
 def test_a_sampler_at_another_temperature_is_named_with_it(hot: float, since: int, tmp_path: Path) -> None:
     write(tmp_path / "run", nothing, since=since, hot=hot)
     (found,) = findings(tmp_path / "run").values()
@@ -189,6 +195,7 @@ def test_a_sampler_at_another_temperature_is_named_with_it(hot: float, since: in
     assert found.onset_step == (None if since == 1 else SINCE)
 
 
+@pytest.mark.slow
 def test_a_temperature_that_is_recorded_is_no_fault(tmp_path: Path) -> None:
     for hot in (0.7, 1.2):
         run = tmp_path / str(hot)

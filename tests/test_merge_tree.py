@@ -13,6 +13,7 @@ from builders import repeatable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
+from slow_cases import first_fast
 from test_token_pieces import (
     counted,
     cut_at,
@@ -102,7 +103,7 @@ def grown_from(manifest: Manifest, files: int) -> Manifest:
     return replace(manifest, in_place=manifest.in_place[:files])
 
 
-@pytest.mark.parametrize("then", [None, in_groups])
+@pytest.mark.parametrize("then", first_fast([None, in_groups]))
 @pytest.mark.parametrize("single", [1000, 160])
 def test_a_run_that_grew_pays_for_its_new_pieces_alone(
     then: Any, single: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -155,7 +156,7 @@ def a_piece(kept: Path) -> None:
     kept.write_bytes(piece.read_bytes())
 
 
-@pytest.mark.parametrize("harm", [torn, empty, of_another_length, a_piece])
+@pytest.mark.parametrize("harm", first_fast([torn, empty, of_another_length, a_piece], 2))
 def test_a_kept_group_that_is_none_is_folded_anew(harm: Any, tmp_path: Path) -> None:
     manifest = write_files(tmp_path, [(made(sequences=320, steps=1), 1000, "recorder")])
     store = tmp_path / "store"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from slow_cases import first_fast
 from typer.testing import CliRunner
 
 import ptt
@@ -117,7 +118,7 @@ WRITTEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", first_fast(WRITTEN, 2))
 def test_names_are_chosen_whatever_the_format(tmp_path: Path, name: str) -> None:
     run = tmp_path / "run"
     run.mkdir()

@@ -25,6 +25,7 @@ import ray_tasks
 from builders import Story, rising, sequences_of, write_recorder_run
 from processes import exit_code, started, until_spawned
 from ray_clusters import cluster_with, complete, on_ray
+from slow_cases import first_fast
 from typer.testing import CliRunner
 
 import ptt
@@ -502,11 +503,16 @@ def fake_ray(wait: str) -> str:
 
 @pytest.mark.parametrize(
     ("wait", "says"),
-    [
-        (f"print({CHECK!r}, file=sys.stderr, flush=True); os.abort()", "(SIGABRT) (task_manager.cc:991:  Check failed"),
-        ("time.sleep(60)", "did not answer for 1 s"),
-        ("raise OSError('the raylet has closed the line')", "OSError: the raylet has closed the line"),
-    ],
+    first_fast(
+        [
+            (
+                f"print({CHECK!r}, file=sys.stderr, flush=True); os.abort()",
+                "(SIGABRT) (task_manager.cc:991:  Check failed",
+            ),
+            ("time.sleep(60)", "did not answer for 1 s"),
+            ("raise OSError('the raylet has closed the line')", "OSError: the raylet has closed the line"),
+        ]
+    ),
 )
 def test_what_ends_ray_ends_the_command_with_a_sentence(
     wait: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -525,6 +531,7 @@ def test_what_ends_ray_ends_the_command_with_a_sentence(
     assert multiprocessing.active_children() == before
 
 
+@pytest.mark.slow
 def test_a_script_that_guards_nothing_is_not_run_again_by_the_process_that_talks_to_ray(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import evidence_of, series_of
+from slow_cases import first_fast
 from test_joined_metrics import history, ids, write_console, write_state
 
 import ptt
@@ -232,7 +233,7 @@ def gated(found: Diagnosis, **extent: int) -> Outcome:
     return judge(opened, Policy(extent=Extent(**extent)), name="run", today=date(2026, 11, 22)).outcome
 
 
-@pytest.mark.parametrize("tail", ["", KILLED, SHELL, TIME_LIMIT, PREEMPTION, BY_HAND])
+@pytest.mark.parametrize("tail", first_fast(["", KILLED, SHELL, TIME_LIMIT, PREEMPTION, BY_HAND], 2))
 def test_the_gate_lets_an_interrupted_run_pass_but_for_its_last_step(tail: str, tmp_path: Path) -> None:
     found = ptt.diagnose(write_run(tmp_path, tail=f"{tail}\n" * bool(tail)))
     (finding,) = found.findings

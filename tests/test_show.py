@@ -14,7 +14,8 @@ import numpy as np
 import polars as pl
 import pytest
 from judged_runs import opened_run, shared_folder
-from parser_samples import SAMPLES, make_samples, pieces_of, table
+from parser_samples import SAMPLES, pieces_of, table
+from slow_cases import first_fast
 from typer.testing import CliRunner, Result
 
 import ptt
@@ -138,12 +139,7 @@ def test_the_largest_ratios_come_first_and_carry_marks(show: Show, tmp_path: Pat
     assert "--all prints all 17 tokens" in done.stdout
 
 
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return make_samples(tmp_path_factory.mktemp("run"))
-
-
-@pytest.mark.parametrize("rel", SAMPLES)
+@pytest.mark.parametrize("rel", first_fast(SAMPLES, 60))
 def test_each_token_format_gives_what_its_parser_reads(show: Show, samples: dict[str, Path], rel: str) -> None:
     path = samples[rel]
     sequences = table(pieces_of(path, SAMPLES[rel][0]), "sequences")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from parser_samples import SAMPLES, make_samples
+from parser_samples import SAMPLES
 
 import ptt
 from ptt.diagnostics.model import Source
@@ -24,11 +24,6 @@ from ptt.diagnostics.store.ingest import ingest
 from ptt.diagnostics.store.scan import read_table
 
 Edit = Callable[[bytes], bytes]
-
-
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return make_samples(tmp_path_factory.mktemp("samples"))
 
 
 def read(folder: Path, rel: str, data: bytes) -> dict[str, Any]:

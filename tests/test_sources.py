@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from samples_traces import TRACE_SAMPLES
+from slow_cases import first_fast
 from typer.testing import CliRunner
 
 import ptt
@@ -165,7 +166,7 @@ UNANSWERED_BY = {
 }
 
 
-@pytest.mark.parametrize("name", sorted({name for name, _ in TRACE_SAMPLES.values()}))
+@pytest.mark.parametrize("name", first_fast(sorted({name for name, _ in TRACE_SAMPLES.values()}), 5))
 def test_a_folder_of_texts_or_traces_alone_is_listed_and_judged_as_far_as_it_goes(tmp_path: Path, name: str) -> None:
     run = tmp_path / "run"
     for rel, (parser, data) in TRACE_SAMPLES.items():

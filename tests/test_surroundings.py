@@ -73,6 +73,7 @@ def test_what_an_encoding_cannot_write_is_replaced(encoding: str) -> None:
     assert (b"?" in ended.stdout) == (encoding == "ascii")
 
 
+@pytest.mark.slow
 def test_a_reader_that_hangs_up_costs_nothing() -> None:
     ended = command("rules", "--json", shell="$PTT | head -c 1; exit ${PIPESTATUS[0]}")
     assert (ended.returncode, ended.stderr, ended.stdout) == (0, b"", b"{")

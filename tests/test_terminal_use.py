@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from judged_runs import kept_folder
+from made_runs import rows_of, write_state
+from typer.testing import Result
 
-from ptt.cli.app import EXAMPLES, app
+from ptt.cli.app import EXAMPLES
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.pipeline import RunLocation
 from ptt.diagnostics.pipeline import judge_run as judge
@@ -20,10 +22,9 @@ SAMPLES = Path(__file__).parents[1] / "sample_logs"
 WIDEST = 100
 
 
-@pytest.fixture
-def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.chdir(tmp_path)
-    return lambda *args: CliRunner().invoke(app, [*map(str, args)], env={"COLUMNS": "300"})
+@pytest.fixture(autouse=True)
+def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
 
 
 @pytest.mark.parametrize("command", EXAMPLES)
@@ -36,13 +37,14 @@ def test_help_is_short_to_ask_for_and_ends_with_examples(command: str, invoke: C
 
 
 def test_the_summary_of_a_token_run_is_short_enough_for_a_chat(invoke: Callable[..., Result], tmp_path: Path) -> None:
-    done = invoke("diagnose", SAMPLES / "tool_tail_growth", "-o", tmp_path / "o")
+    out = kept_folder("tool_tail_growth")
+    done = invoke("diagnose", SAMPLES / "tool_tail_growth", "-o", out)
     lines = done.stdout.splitlines()
     labels = [line.split()[0] for line in lines if not line.startswith(" ")]
     assert labels == ["Verdict", "Outcome", "Limit", "Why", "Update", "Next", "Recomputed", "Not", "Report"]
     assert len(lines) <= 18
     assert max(map(len, lines)) <= WIDEST
-    assert (tmp_path / "o" / "report.html").is_file()
+    assert (out / "report.html").is_file()
 
 
 def test_no_line_is_wider_than_a_hundred_columns(invoke: Callable[..., Result]) -> None:
@@ -75,6 +77,7 @@ def test_the_shell_completes_the_names_of_rules() -> None:
 
 def test_progress_covers_judging(tmp_path: Path) -> None:
     stages: list[tuple[str, int, int]] = []
-    location = RunLocation(run=SAMPLES / "healthy", store=tmp_path / "store", name="healthy")
+    run = write_state(tmp_path / "run", rows_of(0))
+    location = RunLocation(run=run, store=tmp_path / "store", name="run")
     judge(location, Settings(), progress=lambda stage, done, of: stages.append((stage, done, of)))
     assert [entry for entry in stages if entry[0] == "judging"] == [("judging", 0, 1), ("judging", 1, 1)]

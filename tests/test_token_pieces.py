@@ -21,6 +21,7 @@ from builders import Story, repeatable, sequences_of, steady
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
+from slow_cases import first_fast
 
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.engines import local
@@ -304,7 +305,7 @@ HARMS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("harm", first_fast(HARMS, 4))
 def test_a_kept_piece_that_is_none_is_folded_anew(harm: Any, tmp_path: Path) -> None:
     manifest = write_files(tmp_path, [(made(), 1000, "recorder")])
     wanted = tables_of_run(tmp_path, manifest, tmp_path / "store", keep=True)
@@ -400,7 +401,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[str
     return calls
 
 
-@pytest.mark.parametrize("run_pieces", [None, forwards, in_groups])
+@pytest.mark.parametrize("run_pieces", first_fast([None, forwards, in_groups]))
 def test_a_damaged_file_costs_its_own_pieces_anew_and_no_others(
     run_pieces: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

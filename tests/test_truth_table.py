@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.loop.faults import FAULTS, Fault
+from benchmarks.loop.faults.fault import TOOLS
 from benchmarks.loop.files import evaluated, named, write
 from benchmarks.loop.healthy import healthy
 from benchmarks.loop.judged import Judged, Task, Told, judge, make, sizes_of
@@ -23,11 +24,12 @@ from benchmarks.loop_truth import SEEDS
 pytestmark = pytest.mark.slow
 
 SEED = SEEDS["tests"]
-HEALTHY = 16  # of each algorithm
-ACCUSED = 2  # of all of these, at most: two in a hundred
+HEALTHY = 8  # of each algorithm
+ACCUSED = 1  # of all of these, at most: two in a hundred
 WELL = 0.95
 IDS = [fault.name for fault in FAULTS]
-RULED = [fault for fault in FAULTS if fault.ids[0] in KNOWN]
+RULED = [fault for fault in FAULTS if fault.ids[0] in KNOWN and (fault.algorithms != TOOLS or fault.name not in KNOWN)]
+"""Faults that rules find; what runs with tools show of a rule's name is judged in rules/test_faults_of_rules.py."""
 
 
 @cache

@@ -10,22 +10,21 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
-from datetime import date
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gate_samples import check_of, policy
+from gate_samples import check_of, gate_of
 from judged_runs import RUNS, judged_run
 from rich.console import Console
+from slow_cases import first_fast
 from test_kept_damage import write_run
 from typer.testing import CliRunner
 
 from ptt import InputError, api
 from ptt.cli.app import app
-from ptt.diagnostics.gate.judge import judge
-from ptt.diagnostics.gate.results import GatedRun, Outcome
+from ptt.diagnostics.gate.results import Outcome
 from ptt.diagnostics.parsers import PARSERS, run_files
 from ptt.diagnostics.store.ingest import ingest
 from ptt.reports.run.terminal import print_diagnosis
@@ -67,11 +66,7 @@ def locks(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[Path]]:
     held.clear()
 
 
-def gate_of(run: Path, out: Path, text: str = "") -> GatedRun:
-    return judge(api.open_run(run, out=out), policy(text), name="a", today=date(2031, 5, 1))
-
-
-@pytest.mark.parametrize("text", ["", "[gate]\nmax_lost = 0\n"])
+@pytest.mark.parametrize("text", first_fast(["", "[gate]\nmax_lost = 0\n"]))
 @pytest.mark.parametrize("closed", ["tokens", "tokens/all.parquet"])
 def test_what_cannot_be_read_leaves_the_gate_blind_until_it_can(
     closed: str, text: str, run: Path, tmp_path: Path, locks: set[Path]
@@ -147,8 +142,8 @@ def test_a_findings_json_of_a_sound_run_is_whole(tmp_path: Path) -> None:
     assert found.outcome is Outcome.PASSED
 
 
-@pytest.mark.parametrize(("keep", "says"), [(0, "is lost: tokens/b.parquet"), (900, "is lost: tokens/b.parquet")])
-def test_a_findings_json_keeps_a_file_that_was_lost_as_a_whole(keep: int, says: str, run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("keep", first_fast([0, 900]))
+def test_a_findings_json_keeps_a_file_that_was_lost_as_a_whole(keep: int, run: Path, tmp_path: Path) -> None:
     content = (run / "tokens/all.parquet").read_bytes()
     (run / "tokens/b.parquet").write_bytes(content[:keep])
     for place in (run, tmp_path / "findings.json"):
@@ -156,7 +151,7 @@ def test_a_findings_json_keeps_a_file_that_was_lost_as_a_whole(keep: int, says: 
             place.write_text(api.diagnose(run).to_json())
         check = check_of(gate_of(place, tmp_path / "out"), "extent:damage")
         assert check.outcome is Outcome.BLIND
-        assert says in check.claim
+        assert "is lost: tokens/b.parquet" in check.claim
 
 
 @pytest.mark.parametrize(
@@ -190,6 +185,7 @@ def test_a_run_that_may_not_be_entered_is_told_in_one_sentence(run: Path, tmp_pa
         api.diagnose(run)
 
 
+@pytest.mark.slow
 def test_a_gate_goes_on_behind_a_run_that_may_not_be_entered(run: Path, tmp_path: Path, locks: set[Path]) -> None:
     locks.add(run)
     words = ["gate", str(run), str(RUNS["healthy"]), "--out", str(tmp_path / "out"), "--reports", "none", "--jobs", "1"]

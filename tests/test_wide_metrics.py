@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from parser_samples import run_file
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.evidence import series as series_module
@@ -48,7 +49,7 @@ def rows_of(count: int, *, again: int | None = None) -> list[dict[str, object]]:
     return rows
 
 
-@pytest.mark.parametrize("again", [None, 120])
+@pytest.mark.parametrize("again", first_fast([None, 120], 2))
 @pytest.mark.parametrize("block", [2_000, 1 << 24])
 def test_columns_give_the_diagnosis_that_rows_give(
     again: int | None, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -73,7 +74,7 @@ def test_columns_give_the_diagnosis_that_rows_give(
 OURS = [("value", "seq", "*"), ("name_raw", "wall_time", "^loss$"), ("name",), ("variable", "")]
 
 
-@pytest.mark.parametrize("names", OURS)
+@pytest.mark.parametrize("names", [OURS[0], *(pytest.param(names, marks=pytest.mark.slow) for names in OURS[1:])])
 @pytest.mark.parametrize("wide", [0, metric_blocks.WIDE_BYTES])
 @pytest.mark.parametrize("every", [1, 10])  # dense and rare metrics
 def test_a_metric_may_be_called_as_our_own_columns_are(
@@ -185,7 +186,7 @@ def test_a_metric_that_begins_late_is_not_lost_to_the_schema_of_the_block_before
     assert read(rare, first.schema).numbers["odd"].count() == 1
 
 
-@pytest.mark.parametrize("shift", [0.0, 0.25])
+@pytest.mark.parametrize("shift", first_fast([0.0, 0.25]))
 def test_columns_are_joined_with_other_sources_as_rows_are(
     shift: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +240,7 @@ def hold_texts(_: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "damage", [claim_more, hold_texts, lambda content: content[:-40], lambda _: b"", lambda _: b"x"]
+    "damage", first_fast([claim_more, hold_texts, lambda content: content[:-40], lambda _: b"", lambda _: b"x"], 2)
 )
 def test_a_damaged_part_is_an_error_and_no_end_of_the_process(
     damage: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

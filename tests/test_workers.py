@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from slow_cases import first_fast
 
 from ptt.processes import TASKS_PER_PROCESS, Died, in_workers
 
@@ -42,7 +43,9 @@ def test_answers_come_with_the_number_of_their_task() -> None:
     assert sorted(in_workers(work, tasks, jobs=2)) == [(number, f"done {number}") for number in range(7)]
 
 
-@pytest.mark.parametrize(("how", "says"), [("killed", "SIGKILL"), ("segfault", "SIGSEGV"), ("exit", "code 7")])
+@pytest.mark.parametrize(
+    ("how", "says"), first_fast([("killed", "SIGKILL"), ("segfault", "SIGSEGV"), ("exit", "code 7")])
+)
 def test_a_dead_process_is_told_with_its_task_and_the_others_go_on(how: str, says: str) -> None:
     tasks = [("done", 0), (how, 1), ("done", 2), (how, 3), ("done", 4)]
     answers = dict(in_workers(work, tasks, jobs=2))
@@ -53,12 +56,14 @@ def test_a_dead_process_is_told_with_its_task_and_the_others_go_on(how: str, say
     assert answers[4] == "done 4"
 
 
+@pytest.mark.slow
 def test_a_process_is_replaced_before_it_has_gathered_much() -> None:
     tasks = [("who", number) for number in range(2 * TASKS_PER_PROCESS + 1)]
     answers = [answer for _, answer in sorted(in_workers(work, tasks, jobs=1))]
     assert [answers.count(who) for who in dict.fromkeys(answers)] == [TASKS_PER_PROCESS, TASKS_PER_PROCESS, 1]
 
 
+@pytest.mark.slow
 def test_no_task_is_begun_far_ahead_of_one_that_takes_long(tmp_path: Path) -> None:
     tasks = [(tmp_path, number) for number in range(12)]
     order = [number for number, _ in in_workers(marked, tasks, jobs=3, ahead=4)]
@@ -125,6 +130,7 @@ os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the mask in /proc")
 def test_no_process_hears_ctrl_c_before_it_can_clean_up(tmp_path: Path) -> None:
     """Every process is started with both signals held back, the first one too: an interpreter dies of them aloud."""

@@ -34,12 +34,6 @@ line = "drop_last=False"
 ALLOW = '[[gate.allow]]\nfinding = "advisory:trl-5312"\nowner = "ann"\nreason = "patched"\nexpires = 2031-05-01\n'
 
 
-@pytest.fixture
-def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.chdir(tmp_path)
-    return lambda *args: CliRunner().invoke(app, [*map(str, args)])
-
-
 def words(result: Result) -> str:
     return " ".join(result.stdout.split())
 

@@ -185,6 +185,7 @@ def test_seeds_of_a_group_are_pooled_and_how_far_they_lie_apart_counts(kept: Pat
     assert not any("One run on either side" in line for line in pooled.sentences)
 
 
+@pytest.mark.slow
 def test_the_same_comparison_gives_the_same_tables(suppressed: Comparison, kept: Path) -> None:
     again = api.compare([SAMPLES / "tool_tail_growth", SAMPLES / "kl_penalised"], out=kept)
     assert again.headline == suppressed.headline
@@ -193,6 +194,7 @@ def test_the_same_comparison_gives_the_same_tables(suppressed: Comparison, kept:
         assert table.equals(again.tables[name]), name
 
 
+@pytest.mark.slow
 def test_runs_of_other_pairs_and_frameworks_are_compared_in_what_they_share(kept: Path) -> None:
     archive = ROOT / "tests" / "fixtures" / "runs" / "verl_ppo_healthy.tar.zst"
     found = api.compare([SAMPLES / "healthy", archive], out=kept)

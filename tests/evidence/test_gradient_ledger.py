@@ -271,6 +271,7 @@ def test_it_stands_under_its_finding_and_in_the_document() -> None:
     assert ledger.finding in {finding.id for finding in diagnosis.findings}
 
 
+@pytest.mark.slow
 def test_arms_differ_in_what_their_updates_rest_on(tmp_path: Path) -> None:
     lighter = rows_of(replace(STORY, post=rising(0.1, 1.1)))
     runs = [write_run(tmp_path / name, frame) for name, frame in (("lighter", lighter), ("heavier", rows_of()))]

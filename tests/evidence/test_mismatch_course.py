@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.evidence.excursions import RESTART, Recurrence, SeriesExcursions
@@ -133,7 +134,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", first_fast(CASES, 8))
 def test_the_course_of_a_mismatch_names_its_cause(case: str, tmp_path: Path) -> None:
     cause, metrics, settings = CASES[case]
     found = named(tmp_path, metrics, settings)

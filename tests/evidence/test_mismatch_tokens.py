@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import write_recorder_run
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.evidence.mismatch_causes import sign
@@ -287,7 +288,7 @@ FAULTS: dict[Callable[[Dump], None], tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", first_fast(FAULTS, 12), ids=lambda fault: fault.__name__)
 def test_each_fault_is_known_by_its_pattern(fault: Callable[[Dump], None]) -> None:
     dump = Dump()
     fault(dump)
@@ -372,6 +373,7 @@ def test_a_small_mismatch_that_follows_a_pattern_is_a_low_finding(tmp_path: Path
     assert math.isclose(found.observed, np.abs(rs_of(dump)).mean(), rel_tol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_pattern_as_faint_as_rounding_is_a_note(tmp_path: Path) -> None:
     dump = Dump()
     dump.columns["rank"] = dump.row // 4
@@ -383,7 +385,7 @@ def test_a_pattern_as_faint_as_rounding_is_a_note(tmp_path: Path) -> None:
     assert found.evidence["cause_1"] == "one-rank"
 
 
-@pytest.mark.parametrize(("cap", "severity"), [(1.2, "high"), (1e9, "medium")])
+@pytest.mark.parametrize(("cap", "severity"), first_fast([(1.2, "high"), (1e9, "medium")]))
 def test_harm_is_the_weight_that_the_cap_cuts(cap: float, severity: str, tmp_path: Path) -> None:
     dump = Dump()
     dump.engine = dump.engine + 1.2 * dump.generator.normal(size=SHAPE)
@@ -404,7 +406,7 @@ def test_tokens_after_tools_are_accused_once(tmp_path: Path) -> None:
     assert names == ["engine-mismatch"]
 
 
-@pytest.mark.parametrize(("most", "speaks"), [(24, "stale-rollouts"), (6, "engine-mismatch")])
+@pytest.mark.parametrize(("most", "speaks"), first_fast([(24, "stale-rollouts"), (6, "engine-mismatch")]))
 def test_what_goes_with_the_lag_is_told_once(most: int, speaks: str, tmp_path: Path) -> None:
     dump = Dump()
     lag = dump.generator.integers(0, most, SHAPE[0])

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pytest
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.model import Agreement, AuditRow, Finding, Severity
@@ -156,7 +157,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", first_fast(PARTS, 2))
 def test_parts_of_groups_are_never_accused(tmp_path: Path, part: str) -> None:
     frame = rollouts()
     whole = frame.with_columns(advantage=pl.Series(own(frame)))
@@ -165,7 +166,9 @@ def test_parts_of_groups_are_never_accused(tmp_path: Path, part: str) -> None:
     assert row.agreement is not Agreement.DIFFERS or row.formula == "grpo"
 
 
-@pytest.mark.parametrize(("fault", "since"), [*((fault, MIDDLE) for fault in FAULTS), ("sign", 1), ("stale", 1)])
+@pytest.mark.parametrize(
+    ("fault", "since"), first_fast([*((fault, MIDDLE) for fault in FAULTS), ("sign", 1), ("stale", 1)], 3)
+)
 def test_wrong_advantages_are_found_with_their_first_step_and_all_their_rows(
     tmp_path: Path, fault: str, since: int
 ) -> None:

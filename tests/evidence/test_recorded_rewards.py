@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from rich.console import Console
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.model import Finding
@@ -65,7 +66,7 @@ def without_baseline(found: ptt.Diagnosis) -> list[Finding]:
     return [one for one in found.findings if one.id == "advantages-without-baseline"]
 
 
-@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+@pytest.mark.parametrize("form", first_fast(["parquet", "jsonl"]))
 def test_single_advantages_that_are_the_rewards_are_found_without_any_log(form: str, tmp_path: Path) -> None:
     (finding,) = without_baseline(ptt.diagnose(run(tmp_path, rows(centred=False), form)))
     assert finding.held_from_step == 1
@@ -73,7 +74,7 @@ def test_single_advantages_that_are_the_rewards_are_found_without_any_log(form: 
     assert finding.observed == 1.0
 
 
-@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+@pytest.mark.parametrize("form", first_fast(["parquet", "jsonl"]))
 def test_centred_advantages_are_none_and_single_rewards_are_judged(form: str, tmp_path: Path) -> None:
     found = ptt.diagnose(run(tmp_path, rows(), form))
     assert without_baseline(found) == []
@@ -107,7 +108,7 @@ def alone(made: list[Row]) -> list[Row]:
     return [{name: value for name, value in row.items() if name != "ref_logp"} for row in made]
 
 
-@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+@pytest.mark.parametrize("form", first_fast(["parquet", "jsonl"]))
 def test_one_logprob_gives_no_ratio_but_the_same_rewards_advantages_and_groups(form: str, tmp_path: Path) -> None:
     about_rewards = {"advantages-without-baseline", "reward-outliers", "no-signal-groups", "advantage-scale"}
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import polars as pl
+import pytest
 from builders import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +47,7 @@ def tokens_of(run: Path, written: list[list[Row]]) -> Tokens:
     return found
 
 
+@pytest.mark.slow
 @repeatable
 @given(files)
 def test_repeats_and_files_are_those_that_counting_finds(written: list[list[Row]]) -> None:

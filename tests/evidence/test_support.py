@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import NO_SAMPLES, tails_of, tokens_of, write_recorder_run
+from slow_cases import first_fast
 
 from ptt import api
 from ptt.diagnostics.evidence.support import gather_support
@@ -94,11 +95,13 @@ def shares(support: Support) -> dict[str, SupportShare]:
 
 @pytest.mark.parametrize(
     ("cause", "scale"),
-    [
-        ("errors", lambda failed, _unusual, _long: 6.0 if failed else 0.6),
-        ("novelty", lambda failed, unusual, _long: 3.0 if unusual and not failed else 0.6),
-        ("length", lambda _failed, _unusual, long: 3.0 if long else 0.6),
-    ],
+    first_fast(
+        [
+            ("errors", lambda failed, _unusual, _long: 6.0 if failed else 0.6),
+            ("novelty", lambda failed, unusual, _long: 3.0 if unusual and not failed else 0.6),
+            ("length", lambda _failed, _unusual, long: 3.0 if long else 0.6),
+        ]
+    ),
 )
 def test_the_cause_that_a_run_was_made_with_is_found(cause: str, scale: Scale) -> None:
     support = support_of(run_rows(scale))
@@ -232,6 +235,7 @@ def test_reports_tell_it_and_findings_json_is_read_back(tmp_path: Path) -> None:
     assert support_sentences(shared) == support_sentences(diagnosis.support)
 
 
+@pytest.mark.slow
 def test_compare_says_that_arms_tails_follow_different_causes(tmp_path: Path) -> None:
     scales: dict[str, Scale] = {
         "errors": lambda failed, *_: 6.0 if failed else 0.6,

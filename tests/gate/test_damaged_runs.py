@@ -6,17 +6,15 @@ import io
 import shutil
 import tarfile
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 import pytest
-from gate_samples import check_of, gated, healthy, opened, policy
+from gate_samples import check_of, gate_of, gated, healthy, opened, policy
+from slow_cases import first_fast
 from typer.testing import CliRunner
 
-from ptt import api
 from ptt.cli.app import app
 from ptt.diagnostics.errors import SettingsError
-from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.results import GatedRun, Outcome
 from ptt.diagnostics.model import Source
 from ptt.diagnostics.parsers import PARSERS
@@ -37,10 +35,6 @@ def tar_of(folder: Path, place: Path) -> Path:
     return place
 
 
-def gate_of(run: Path, out: Path, text: str = "") -> GatedRun:
-    return judge(api.open_run(run, out=out), policy(text), name="a", today=date(2031, 5, 1))
-
-
 def lost(*sources: Source, text: str = "", head: str = "") -> GatedRun:
     """Gate a run of one sound file and these."""
     run = opened(*healthy())
@@ -56,7 +50,7 @@ def source(
     )
 
 
-@pytest.mark.parametrize("ending", ["tar", "tar.zst"])
+@pytest.mark.parametrize("ending", first_fast(["tar", "tar.zst"]))
 def test_a_torn_archive_leaves_the_gate_blind_where_the_whole_one_passes(ending: str, tmp_path: Path) -> None:
     whole = tar_of(WELL, tmp_path / "run.tar") if ending == "tar" else ARCHIVED
     torn = tmp_path / f"torn.{ending}"
@@ -73,7 +67,7 @@ def test_a_torn_archive_leaves_the_gate_blind_where_the_whole_one_passes(ending:
     assert any("which the policy accepts: the archive is torn" in note for note in let.notes)
 
 
-@pytest.mark.parametrize("tear", [2000, None])
+@pytest.mark.parametrize("tear", first_fast([2000, None]))
 def test_torn_files_of_tokens_leave_the_gate_blind_and_are_named(tear: int | None, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(WELL, run)

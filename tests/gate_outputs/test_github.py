@@ -9,6 +9,7 @@ import pytest
 from builders import repeatable
 from gate_reports import BLIND, BOUND, HOSTILE, SAMPLES, TAILS, WAIVED, report, reports, run
 from hypothesis import given
+from slow_cases import first_fast
 
 from ptt.diagnostics.gate.results import GateReport
 from ptt.reports.gate import github_annotations, github_guard, job_summary
@@ -92,7 +93,7 @@ def test_what_does_not_fit_is_counted_and_the_worst_is_shown() -> None:
     assert [level for level, _, _ in found].count("error") == 10
 
 
-@pytest.mark.parametrize("text", [HOSTILE, "x" * 600])
+@pytest.mark.parametrize("text", first_fast([HOSTILE, "x" * 600]))
 def test_a_summary_over_many_runs_stays_within_what_github_shows(text: str) -> None:
     checks = [replace(BOUND, id=f"bound:{i}", claim=text, data=text, fails_if=text) for i in range(40)]
     runs = [run(f"run-{i}", *checks) for i in range(60)]

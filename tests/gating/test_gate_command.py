@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 from processes import LINUX, exit_code, started, until_spawned
+from slow_cases import first_fast
 from typer.testing import CliRunner, Result
 
 from ptt.cli import gate as gate_module
@@ -335,7 +336,7 @@ def test_an_earlier_answer_does_not_outlive_a_gate_that_was_stopped(monkeypatch:
     assert not Path("junit.xml").exists()
 
 
-@pytest.mark.parametrize("fault", [ValueError("odd"), MemoryError(), BaseException("a panic")])
+@pytest.mark.parametrize("fault", first_fast([ValueError("odd"), MemoryError(), BaseException("a panic")]))
 def test_a_crash_of_ours_costs_one_run_and_the_exit_code(fault: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     def faulty(*given: Any, **named: Any) -> Any:
         if named["name"] == "trl_sft_healthy":
@@ -398,7 +399,12 @@ def test_ctrl_c_and_the_end_of_a_job_leave_no_process_and_no_file_behind(how: si
 
 @pytest.mark.parametrize(
     "error",
-    [OSError(28, "No space left on device"), pl.exceptions.ComputeError("sink: No space left on device (os error 28)")],
+    first_fast(
+        [
+            OSError(28, "No space left on device"),
+            pl.exceptions.ComputeError("sink: No space left on device (os error 28)"),
+        ]
+    ),
 )
 @pytest.mark.parametrize("when", ["open_run", "findings_json"])
 def test_a_full_disk_is_one_sentence_about_the_place_and_no_fault_of_a_run(

@@ -9,12 +9,12 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from slow_cases import first_fast
 from trace_diagnoses import failing_traces, healthy_traces, share, unlabelled_traces
 from trace_stories import ask, call, end, say, write_episodes
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from ptt import api
-from ptt.cli.app import app
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.policy import Policy, ShareBound, TraceBaseline, TraceDemands, TracesTable
 from ptt.diagnostics.gate.results import GatedRun, GateReport, Outcome
@@ -159,12 +159,6 @@ def made(folder: Path, *, solved: float, episodes: int = 40) -> Path:
     return folder
 
 
-@pytest.fixture
-def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    monkeypatch.chdir(tmp_path)
-    return lambda *args: CliRunner().invoke(app, [*map(str, args)])
-
-
 def test_the_command_gates_traces_stores_and_findings(invoke: Invoke, tmp_path: Path) -> None:
     made(tmp_path / "good", solved=0.8)
     made(tmp_path / "bad", solved=0.2)
@@ -251,7 +245,7 @@ def repeated(folder: Path, tasks: int) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("tasks", "code"), [(100, 0), (30, 4)])
+@pytest.mark.parametrize(("tasks", "code"), first_fast([(100, 0), (30, 4)]))
 def test_a_set_against_itself_passes_or_says_how_many_episodes_it_takes(
     invoke: Invoke, tmp_path: Path, tasks: int, code: int
 ) -> None:

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 from judged_runs import share_stores
-from typer.testing import CliRunner, Result
-
-from ptt.cli.app import app
+from typer.testing import Result
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "sample_logs"
@@ -20,11 +18,9 @@ WORKFLOW = ".github/workflows/gate.yml"
 Invoke = Callable[..., Result]
 
 
-@pytest.fixture
-def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def _shared(tmp_path: Path) -> None:
     share_stores(tmp_path)
-    return lambda *args: CliRunner().invoke(app, [*map(str, args)])
 
 
 def files() -> dict[str, str]:

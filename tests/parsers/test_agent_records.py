@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from parser_samples import checked, losses, parser_named, run_file, table, takers
-from samples_calls import lines
+from samples_calls import jsonl
 from samples_chats import TOOL
+from slow_cases import first_fast
 
 from ptt.diagnostics.parsers.io.unrecognised import why_not
 
@@ -40,7 +41,7 @@ def test_a_prompt_kept_beside_its_answer_as_json_text_is_its_prompt(tmp_path: Pa
         {"role": "assistant", "content": "1 kg"},
     ]  # fmt: skip
     path = tmp_path / "rows.jsonl"
-    path.write_bytes(lines([{"prompt": json.dumps(asked), "completion": json.dumps(answered), "reward": 1.0}] * 3))
+    path.write_bytes(jsonl([{"prompt": json.dumps(asked), "completion": json.dumps(answered), "reward": 1.0}] * 3))
     file = replace(run_file(path), keep_messages=True)
     chats = table(list(parser_named(takers(file)[0]).read(file)), "conversations")
     assert [json.loads(text) for text in chats["prompt"].to_list()] == [asked] * 3
@@ -60,14 +61,14 @@ def counts(path: Path, data: bytes) -> list[tuple[Any, ...]]:
 CARRIERS: dict[str, bytes] = {
     "one.json": json.dumps({"run": {"log": {"rounds": SAID}}}, indent=1).encode(),
     "list.json": json.dumps(SAID).encode(),
-    "record.jsonl": lines([{"dialog": SAID}]),
-    "spelt.jsonl": lines([{"body": json.dumps({"dialog": json.dumps(SAID)})}]),
+    "record.jsonl": jsonl([{"dialog": SAID}]),
+    "spelt.jsonl": jsonl([{"body": json.dumps({"dialog": json.dumps(SAID)})}]),
     "keyed.json": json.dumps({"task_1": {"dialog": SAID}}).encode(),
-    "events.jsonl": lines([{"episode_id": "e", **entry} for entry in SAID]),
+    "events.jsonl": jsonl([{"episode_id": "e", **entry} for entry in SAID]),
     "joined.jsonl": "".join(json.dumps(entry) for entry in SAID).encode() + b"\n",
-    "among.log": b"starting\n" + lines(SAID) + b"[INFO] done\n",
+    "among.log": b"starting\n" + jsonl(SAID) + b"[INFO] done\n",
     "pretty.json": "\n".join(json.dumps(entry, indent=2) for entry in SAID).encode(),
-    "wrapped.jsonl": lines([{"kind": "log", "payload": {"data": entry}} for entry in SAID]),
+    "wrapped.jsonl": jsonl([{"kind": "log", "payload": {"data": entry}} for entry in SAID]),
     "column.csv": f'id,dialog\n1,"{json.dumps(SAID).replace(chr(34), chr(34) * 2)}"\n'.encode(),
     "table.parquet": parquet([{"id": 1, "steps": json.dumps(SAID)}]),
 }
@@ -106,12 +107,12 @@ def test_a_request_without_an_answer_in_it_begins_another_conversation(tmp_path:
         {"kind": "model_request", "prompt": "System: weigh\nHuman: 2"},
         {"kind": "model_response", "text": "no", "calls": []},
     ]
-    assert counts(tmp_path / "cb.jsonl", lines(rows)) == [(2, 1, 1), (1, 0, 0)]
+    assert counts(tmp_path / "cb.jsonl", jsonl(rows)) == [(2, 1, 1), (1, 0, 0)]
 
 
 def test_records_whose_list_of_calls_is_empty_are_episodes_of_their_own(tmp_path: Path) -> None:
     records = [{"task_id": at, "question": "?", "tool_calls": [], "passed": True} for at in range(2)]
-    (tmp_path / "two.jsonl").write_bytes(lines(records))
+    (tmp_path / "two.jsonl").write_bytes(jsonl(records))
     pieces = list(parser_named("agent_records").read(run_file(tmp_path / "two.jsonl")))
     names = table(pieces, "trajectories")["trajectory_id"].to_list()
     assert len({name.partition("-")[0] for name in names}) == 2
@@ -126,15 +127,15 @@ def test_aiders_history_is_read(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, bytes] = {
-    "metrics.jsonl": lines([{"step": at, "loss": 0.1, "agent": 3, "action": 2, "reward": 1.0} for at in range(9)]),
-    "rl.jsonl": lines([{"step": at, "action": 2, "observation": [0.1, 0.2], "reward": 1.0} for at in range(9)]),
+    "metrics.jsonl": jsonl([{"step": at, "loss": 0.1, "agent": 3, "action": 2, "reward": 1.0} for at in range(9)]),
+    "rl.jsonl": jsonl([{"step": at, "action": 2, "observation": [0.1, 0.2], "reward": 1.0} for at in range(9)]),
     "config.json": json.dumps({"tools": [TOOL["function"]], "agent": {"name": "m", "args": {"n": 1}}}).encode(),
     "pipeline.json": json.dumps([{"name": "adam", "params": {"lr": 1}}, {"name": "warm", "params": {}}]).encode(),
-    "texts.jsonl": lines([{"prompt": "weigh", "response": "1 kg", "label": 1}] * 4),
-    "questions.jsonl": lines([{"question": "weigh", "answer": "1 kg", "source": "book"}] * 4),
-    "pairs.jsonl": lines([{"chosen": SAID, "rejected": SAID}] * 3),
-    "service.jsonl": lines([{"level": "info", "source": "agent", "message": "started", "type": "system"}] * 4),
-    "campus.jsonl": lines([{"level": "info", "agent": "rag", "message": "started", "query": "weigh", "node": "n"}] * 4),
+    "texts.jsonl": jsonl([{"prompt": "weigh", "response": "1 kg", "label": 1}] * 4),
+    "questions.jsonl": jsonl([{"question": "weigh", "answer": "1 kg", "source": "book"}] * 4),
+    "pairs.jsonl": jsonl([{"chosen": SAID, "rejected": SAID}] * 3),
+    "service.jsonl": jsonl([{"level": "info", "source": "agent", "message": "started", "type": "system"}] * 4),
+    "campus.jsonl": jsonl([{"level": "info", "agent": "rag", "message": "started", "query": "weigh", "node": "n"}] * 4),
     "state.json": json.dumps(
         [
             {
@@ -153,7 +154,7 @@ REFUSED: dict[str, bytes] = {
             }
         ]
     ).encode(),
-    "calls.jsonl": lines([{"event": "llm_call", "model": "m", "messages": 2, "prompt_tokens": 9}] * 4),
+    "calls.jsonl": jsonl([{"event": "llm_call", "model": "m", "messages": 2, "prompt_tokens": 9}] * 4),
     "tokenizer_config.json": json.dumps(
         {"chat_template": "{% if x %}<tool_call>{{ x }}<tool_response>{% endif %}" * 9}
     ).encode(),
@@ -184,7 +185,7 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         [(2, 0, 0)],
     ),
     "traj.jsonl": (
-        lines([{"step_num": at, "action": "click(1, 2)", "reward": 0, "done": at == 2} for at in range(3)]),
+        jsonl([{"step_num": at, "action": "click(1, 2)", "reward": 0, "done": at == 2} for at in range(3)]),
         [(3, 3, 0)],
     ),
     "asked.json": (
@@ -203,7 +204,7 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         [(2, 1, 0)],
     ),
     "whole.jsonl": (
-        lines(
+        jsonl(
             [
                 {"event_type": "ToolExecutionEvent", "tool_name": "weigh", "tool_args": {"of": at}, "success": at > 0,
                  "tool_call_id": "weigh_1", "result_preview": "1 kg"}
@@ -213,7 +214,7 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         [(None, 3, 1)],
     ),
     "prefixed.log": (
-        b"".join(b"2026-01-01 00:00:01 INFO agent - " + lines([entry]) for entry in SAID),
+        b"".join(b"2026-01-01 00:00:01 INFO agent - " + jsonl([entry]) for entry in SAID),
         [(2, 1, 0)],
     ),
     "crew.txt": (
@@ -227,7 +228,7 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         [(2, 1, 0), (2, 1, 0)],
     ),
     "called.jsonl": (
-        lines([
+        jsonl([
             {"task": {"id": "t1"}, "execution_result": {"success": True, "tools_called": [
                 {"tool_name": "weigh", "arguments": {"of": 1}, "result": "1 kg", "error": None},
                 {"tool_name": "weigh", "arguments": {"of": 2}, "result": None, "error": "no scales"}]}},
@@ -267,7 +268,7 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         [(2, 2, 0)],
     ),
     "numbered.jsonl": (
-        lines([{"trace": [{"step": at // 2, "tool": "weigh", "args": {"of": at}, "result": "1 kg"} for at in range(4)],
+        jsonl([{"trace": [{"step": at // 2, "tool": "weigh", "args": {"of": at}, "result": "1 kg"} for at in range(4)],
                 "metrics": {"sold": 3}}]),
         [(2, 4, 0)],
     ),
@@ -280,7 +281,7 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         [(3, 1, 0)],
     ),
     "events.jsonl": (
-        lines([
+        jsonl([
             {"role": "user", "kind": "define_outcome", "content": "weigh"},
             {"role": "system", "kind": "model_request_start"},
             {"role": "agent", "kind": "message", "content": "I weigh"},
@@ -293,7 +294,7 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         [(2, 1, 1)],
     ),
     "answered.jsonl": (
-        lines([
+        jsonl([
             {"run_id": "r", "kind": "user_input", "text": "weigh"},
             {"run_id": "r", "kind": "model_call",
              "output": {"content": "", "tool_calls": [{"name": "weigh", "args": {"of": 1}}]}},
@@ -326,7 +327,7 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         [(2, 2, 0)],
     ),
     "lone.jsonl": (
-        lines([{"task_id": "t", "score": 0, "tool_calls": [{"func_name": "weigh", "args": {}, "result": "1 kg"}] * 2,
+        jsonl([{"task_id": "t", "score": 0, "tool_calls": [{"func_name": "weigh", "args": {}, "result": "1 kg"}] * 2,
                 "history": [{"role_name": "Assistant", "content": "1 kg"}]}]),
         [(1, 2, 0)],
     ),
@@ -356,7 +357,7 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         [(2, 2, 1)],
     ),
     "agents.jsonl": (
-        lines([{"step": at, "agent": "weigher", "prompt": "weigh", "response": f"{at} kg", "tool_calls": []}
+        jsonl([{"step": at, "agent": "weigher", "prompt": "weigh", "response": f"{at} kg", "tool_calls": []}
                for at in range(2)]),
         [(2, 0, 0)],
     ),
@@ -374,7 +375,7 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         [(2, 1, 0), (2, 1, 0)],
     ),
     "runs.jsonl": (
-        lines([
+        jsonl([
             entry
             for run in "ab"
             for entry in (
@@ -398,7 +399,7 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         [(2, 1, 0)],
     ),
     "tagged.jsonl": (
-        lines(
+        jsonl(
             [
                 {
                     "question": "how heavy",
@@ -447,7 +448,7 @@ NEAREST: dict[str, tuple[list[dict[str, Any]], str]] = {
 @pytest.mark.parametrize("name", NEAREST)
 def test_an_unread_file_is_told_which_part_it_lacks(tmp_path: Path, name: str) -> None:
     rows, lack = NEAREST[name]
-    (tmp_path / name).write_bytes(lines(rows))
+    (tmp_path / name).write_bytes(jsonl(rows))
     file = run_file(tmp_path / name)
     assert takers(file) == []
     assert why_not(file) == f"Nearest is an agent trace: {lack}; docs/traces.md lists the names of all parts."
@@ -460,15 +461,15 @@ def test_other_unread_files_are_told_nothing_of_traces(tmp_path: Path) -> None:
 
 
 HOSTILE: dict[str, bytes] = {
-    "open.jsonl": lines(SAID) + b'{"a": "' * 40_000,
-    "openings.log": lines(SAID) + b"{\n" * 200_000,
+    "open.jsonl": jsonl(SAID) + b'{"a": "' * 40_000,
+    "openings.log": jsonl(SAID) + b"{\n" * 200_000,
     "marks.txt": b"User: x\nAgent: y\n" * 20_000 + b"Tool call: " * 20_000,
     "called.json": json.dumps({"steps": [{"thought": "t", "action": "a(" * 50_000, "observation": "o"}]}).encode(),
-    "deep.jsonl": lines([SAID[0], SAID[1]]) + b'{"data": ' * 300 + b"1" + b"}" * 300 + b"\n",
+    "deep.jsonl": jsonl([SAID[0], SAID[1]]) + b'{"data": ' * 300 + b"1" + b"}" * 300 + b"\n",
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", first_fast(HOSTILE, 2))
 def test_hostile_files_take_no_longer_than_their_size(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(HOSTILE[name])
     began = time.process_time()
@@ -484,7 +485,7 @@ def test_what_a_call_says_of_itself_labels_no_episode(tmp_path: Path) -> None:
         {"session_id": "s", "tool": None, "event_type": "evaluation_end", "payload": {"reward": 0.5}},
     ]
     for name, kept, labels in (("a.jsonl", rows[:2], (None, None)), ("b.jsonl", rows, (None, 0.5))):
-        (tmp_path / name).write_bytes(lines(kept))
+        (tmp_path / name).write_bytes(jsonl(kept))
         pieces = list(parser_named("agent_records").read(run_file(tmp_path / name)))
         found = table(pieces, "trajectories").select("n_tool_calls", "n_tool_fail", "success", "reward").rows()
         assert found == [(2, 1, *labels)]

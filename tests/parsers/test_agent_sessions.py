@@ -10,7 +10,7 @@ import pytest
 import samples_sessions as sessions
 from parser_samples import losses, table, takers
 from samples_agent_spans import ANSWER, ASKED, FOUND
-from samples_calls import lines
+from samples_calls import jsonl
 from samples_traces import document
 from trace_pieces import kept, read, told
 
@@ -35,7 +35,7 @@ def test_each_program_gives_the_conversation(tmp_path: Path, rel: str) -> None:
 
 
 FAILING: dict[str, tuple[str, bytes]] = {
-    "pi": ("pi.jsonl", lines([
+    "pi": ("pi.jsonl", jsonl([
         row if row.get("id") != "e3" else row | {"message": row["message"] | {"isError": True}} for row in sessions.PI
     ])),
     "opencode": ("export.json", document(sessions.opencode_export("error"))),
@@ -44,11 +44,11 @@ FAILING: dict[str, tuple[str, bytes]] = {
         for row in sessions.AUTOGEN
     ])),
     "browser-use": ("history.json", document(sessions.BROWSER)),
-    "callbacks": ("log.jsonl", lines([
+    "callbacks": ("log.jsonl", jsonl([
         row if row["event"] != "tool_end" else row | {"output": sessions.tool_message("no", " status='error'")}
         for row in sessions.callbacks(ASKED)
     ])),
-    "callbacks that raise": ("log.jsonl", lines([
+    "callbacks that raise": ("log.jsonl", jsonl([
         row if row["event"] != "tool_end" else {"event": "tool_error", "error": "KeyError('no parcel 7')"}
         for row in sessions.callbacks(ASKED)
     ])),
@@ -99,7 +99,7 @@ def test_a_document_whose_head_holds_one_long_text_is_told_by_what_is_before_it(
 
 
 def test_a_model_asked_afresh_begins_the_next_session_of_a_log(tmp_path: Path) -> None:
-    found = read(tmp_path, "log.jsonl", lines([*sessions.callbacks(ASKED), *sessions.callbacks("And parcel 8?")]))
+    found = read(tmp_path, "log.jsonl", jsonl([*sessions.callbacks(ASKED), *sessions.callbacks("And parcel 8?")]))
     assert told(found, "n_turns", "n_tool_calls") == [(2, 1), (2, 1)]
 
 
@@ -117,7 +117,7 @@ def test_calls_at_once_are_paired_by_their_names_and_ids(tmp_path: Path) -> None
         sessions.streamed("on_tool_end", "find", output={"type": "tool", "content": "found", "tool_call_id": "c-find"}),
         sessions.streamed("on_tool_end", "count", output={"type": "tool", "content": "7", "tool_call_id": "c-count"}),
     ]  # fmt: skip
-    found = read(tmp_path, "events.jsonl", lines(rows))
+    found = read(tmp_path, "events.jsonl", jsonl(rows))
     calls = {call["name"]: call["result_len"] for call in table(found, "tool_calls").to_dicts()}
     assert calls == {"find": 5, "count": 1}
 
@@ -140,5 +140,5 @@ def test_calls_at_once_are_paired_by_their_names_and_ids(tmp_path: Path) -> None
 @pytest.mark.parametrize("carry", ["rows.jsonl", "rows.json"])
 def test_what_only_looks_like_a_session_is_nobodys(tmp_path: Path, row: dict[str, Any], carry: str) -> None:
     path = tmp_path / carry
-    path.write_bytes(lines([row]) if carry.endswith("l") else document([row]))
+    path.write_bytes(jsonl([row]) if carry.endswith("l") else document([row]))
     assert "agent_sessions" not in takers(RunFile(path=path, rel=carry, size=path.stat().st_size))

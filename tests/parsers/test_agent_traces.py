@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import samples_traces as made
 from parser_samples import table, takers
-from samples_calls import lines
+from samples_calls import jsonl
 from samples_traces import document
 from trace_pieces import kept, read, told
 
@@ -43,7 +43,7 @@ VF_EVAL: list[dict[str, Any]] = [
 
 
 def test_rewards_of_vf_eval_are_columns_and_its_calls_texts(tmp_path: Path) -> None:
-    found = read(tmp_path, "results.jsonl", lines(VF_EVAL))
+    found = read(tmp_path, "results.jsonl", jsonl(VF_EVAL))
     columns = ("task", "group_id", "env", "reward", "success", "n_turns", "n_tool_calls", "tools_offered")
     assert told(found, *columns) == [
         ("4", "4", "sums", 1.25, True, 2, 1, ["sum_up"]),
@@ -64,7 +64,7 @@ def test_rewards_of_vf_eval_are_columns_and_its_calls_texts(tmp_path: Path) -> N
 @pytest.mark.parametrize("missing", ["task", "completion", "reward"])
 def test_rows_that_lack_what_vf_eval_writes_are_not_its(tmp_path: Path, missing: str) -> None:
     path = tmp_path / "results.jsonl"
-    path.write_bytes(lines([{key: value for key, value in VF_EVAL[0].items() if key != missing}]))
+    path.write_bytes(jsonl([{key: value for key, value in VF_EVAL[0].items() if key != missing}]))
     assert "verifiers_results" not in takers(RunFile(path=path, rel=path.name, size=path.stat().st_size))
 
 
@@ -157,8 +157,8 @@ def test_tau_names_tasks_costs_and_the_calls_of_the_reference(tmp_path: Path) ->
     ("rel", "data", "turns"),
     [
         ("task_2.json", document(made.TAU[0]), [3]),
-        ("runs.jsonl", lines(made.TAU), [3, 1]),
-        ("simulations.jsonl", lines([made.SIMULATION] * 2), [2, 2]),
+        ("runs.jsonl", jsonl(made.TAU), [3, 1]),
+        ("simulations.jsonl", jsonl([made.SIMULATION] * 2), [2, 2]),
     ],
 )
 def test_runs_may_be_a_file_or_a_line_each(tmp_path: Path, rel: str, data: bytes, turns: list[int]) -> None:
@@ -225,7 +225,7 @@ def test_calls_that_could_not_be_parsed_are_malformed_calls(tmp_path: Path) -> N
         step(7, "assistant_message", content="done"),
         step(8, "episode_end", success=False, reward=0.5, total_cost=0.125, metadata={"task": "t-1", "model": "m"}),
     ]
-    found = read(tmp_path, "run.jsonl", lines(rows))
+    found = read(tmp_path, "run.jsonl", jsonl(rows))
     columns = ("task", "model", "n_turns", "n_tool_calls", "n_tool_fail", "cost_usd", "tokens_out", "success")
     assert told(found, *columns) == [("t-1", "m", 3, 2, 1, 0.125, 8, False)]
     calls = table(found, "tool_calls").select("turn_idx", "name", "ok", "error_type", "error_text").rows()

@@ -17,7 +17,8 @@ import pytest
 import samples_calls as made
 from hypothesis import given
 from hypothesis import strategies as st
-from parser_samples import SEQUENCE_ROWS, jsonl, losses, parser_named, pieces_of, run_file, table, takers
+from parser_samples import SEQUENCE_ROWS, losses, parser_named, pieces_of, run_file, table, takers
+from samples_calls import jsonl
 from typer.testing import CliRunner
 
 import ptt
@@ -63,7 +64,7 @@ def unpacked(name: str) -> bytes:
 
 
 def oi(tmp_path: Path, rows: list[dict[str, Any]]) -> list[Piece]:
-    return pieces(tmp_path, "r_rollouts_000000.jsonl", made.lines(rows))
+    return pieces(tmp_path, "r_rollouts_000000.jsonl", made.jsonl(rows))
 
 
 def test_open_instruct_rows_become_sequences_with_their_tool_output_masked(tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_open_instruct_rows_that_do_not_fit_are_counted(tmp_path: Path) -> None:
 
 def test_open_instruct_metadata_names_framework_and_model(tmp_path: Path) -> None:
     told = {"run_name": "r", "git_commit": "c", "model_name": "m", "timestamp": "2026-01-01T00:00:00"}
-    assert facts(pieces(tmp_path, "r_metadata.jsonl", made.lines([told]))) == {
+    assert facts(pieces(tmp_path, "r_metadata.jsonl", made.jsonl([told]))) == {
         "framework": "open-instruct",
         "model": "m",
     }
@@ -146,7 +147,7 @@ def test_more_runs_of_zeros_than_calls_are_told(tmp_path: Path) -> None:
 
 
 def test_turns_of_a_trajectory_are_joined_and_other_samples_are_not(tmp_path: Path) -> None:
-    found = pieces(tmp_path, "log/capture/sample.jsonl", made.lines(made.TURNS))
+    found = pieces(tmp_path, "log/capture/sample.jsonl", made.jsonl(made.TURNS))
     rows = table(found, "sequences").sort(pl.col("token_ids").list.len(), descending=True)
     assert rows.height == 2
     assert joined_turns(rows.row(0, named=True))
@@ -161,7 +162,7 @@ def test_turns_of_a_trajectory_are_joined_and_other_samples_are_not(tmp_path: Pa
 
 
 def test_the_capture_store_holds_what_the_lines_hold(tmp_path: Path) -> None:
-    by_line = table(pieces(tmp_path, "capture/sample.jsonl", made.lines(made.TURNS)), "sequences")
+    by_line = table(pieces(tmp_path, "capture/sample.jsonl", made.jsonl(made.TURNS)), "sequences")
     made.wire_store(tmp_path / "capture.db")
     assert table(pieces_of(tmp_path / "capture.db"), "sequences").equals(by_line)
 
@@ -169,14 +170,14 @@ def test_the_capture_store_holds_what_the_lines_hold(tmp_path: Path) -> None:
 def test_a_group_sampled_in_one_call_gives_one_sequence_each(tmp_path: Path) -> None:
     samples = [{"tokens": [at], "logprobs": [-0.5], "stop_reason": "stop"} for at in (5, 6, 7)]
     call = made.tinker_call([1, 2], [5], num_samples=3, samples=samples)
-    rows = table(pieces(tmp_path, "sample.jsonl", made.lines([call])), "sequences")
+    rows = table(pieces(tmp_path, "sample.jsonl", made.jsonl([call])), "sequences")
     assert rows["token_ids"].to_list() == [[5], [6], [7]]
     assert rows["sample_id"].n_unique() == 3
 
 
 def test_evaluations_are_no_training_data_and_are_told(tmp_path: Path) -> None:
     graded = made.tinker_call([1], [2], scope={**made.SCOPE, "purpose": "eval"})
-    found = pieces(tmp_path, "sample.jsonl", made.lines([*made.TURNS, graded]))
+    found = pieces(tmp_path, "sample.jsonl", made.jsonl([*made.TURNS, graded]))
     assert table(found, "sequences").height == 2
     assert "1 sampled sequence skipped: from evaluations" in losses(found)[2]
 
@@ -185,14 +186,14 @@ def test_calls_without_an_iteration_or_tokens_are_counted(tmp_path: Path) -> Non
     failed = made.tinker_call([1], [2], samples=[{"tokens": None, "logprobs": None}])
     nowhere = made.tinker_call([1], [2], scope={"run_id": "r"})
     unfit = made.tinker_call([9], [2], samples=[{"tokens": [1, 2], "logprobs": [-1.0], "stop_reason": "stop"}])
-    found = pieces(tmp_path, "sample.jsonl", made.lines([*made.TURNS, failed, nowhere, unfit]))
+    found = pieces(tmp_path, "sample.jsonl", made.jsonl([*made.TURNS, failed, nowhere, unfit]))
     assert losses(found)[0] == 2
     assert "1 call skipped: not one log-probability for each" in losses(found)[2]
     assert table(found, "sequences").height == 3
 
 
 def test_training_calls_give_their_metrics_by_iteration(tmp_path: Path) -> None:
-    rows = table(pieces(tmp_path, "capture/train_op.jsonl", made.lines(made.TRAIN_OPS)), "metrics")
+    rows = table(pieces(tmp_path, "capture/train_op.jsonl", made.jsonl(made.TRAIN_OPS)), "metrics")
     assert rows.select("step", "name_raw", "value", "flag").rows() == [
         (3, "forward_backward/loss:sum", 2.5, int(Flag.FINITE)),
         (3, "forward_backward/kl", None, int(Flag.NAN)),
@@ -200,7 +201,7 @@ def test_training_calls_give_their_metrics_by_iteration(tmp_path: Path) -> None:
 
 
 def test_rollout_summaries_tie_to_the_captured_sequences_of_the_same_log(tmp_path: Path) -> None:
-    found = pieces(tmp_path, "log/iteration_000003/train_rollout_summaries.jsonl", made.lines([made.SUMMARY]))
+    found = pieces(tmp_path, "log/iteration_000003/train_rollout_summaries.jsonl", made.jsonl([made.SUMMARY]))
     rows = table(found, "trajectories")
     assert rows.select("trajectory_id", "step", "split", "reward", "n_turns", "policy_version", "env").row(0) == (
         *("log:train/3/1/2", 3, "train", 1.5, 2, 2, "math"),
@@ -208,7 +209,7 @@ def test_rollout_summaries_tie_to_the_captured_sequences_of_the_same_log(tmp_pat
     assert table(found, "turns")["n_tokens"].to_list() == [2, 1]
     assert dict(table(found, "rewards").select("name", "score").rows()) == {"steps": 0.5, "final": 1.0}
     evaluated = {**made.SUMMARY, "split": "eval_math"}
-    found = pieces(tmp_path, "log/iteration_000003/eval_rollout_summaries.jsonl", made.lines([evaluated]))
+    found = pieces(tmp_path, "log/iteration_000003/eval_rollout_summaries.jsonl", made.jsonl([evaluated]))
     assert table(found, "trajectories")["split"].to_list() == ["eval"]
 
 
@@ -223,7 +224,7 @@ def test_files_of_the_capture_s_own_writers_are_read(tmp_path: Path) -> None:
 
 def test_an_answer_spelt_in_other_tokens_is_told(tmp_path: Path) -> None:
     calls = [made.tinker_call([1, 2], [3, 4, 5, 6]), made.tinker_call([1, 2, 3, 40, 7], [8])]
-    found = pieces(tmp_path, "sample.jsonl", made.lines(calls))
+    found = pieces(tmp_path, "sample.jsonl", made.jsonl(calls))
     assert "1 call in which the earlier answer has other token ids" in losses(found)[2]
 
 
@@ -300,7 +301,7 @@ def test_episodes_give_sequences_where_they_hold_ids_and_texts_where_not(tmp_pat
 
 
 def test_chats_of_one_conversation_are_joined(tmp_path: Path) -> None:
-    rows = table(pieces(tmp_path, "log.jsonl", made.lines(made.CHATS)), "sequences")
+    rows = table(pieces(tmp_path, "log.jsonl", made.jsonl(made.CHATS)), "sequences")
     assert rows.height == 1
     assert joined_turns(rows.row(0, named=True))
     assert rows.select("step", "temperature", "trajectory_id").row(0) == (2, 0.7, "c1")
@@ -338,27 +339,27 @@ ANSWERS: dict[str, tuple[dict[str, Any], list[int] | None, list[float]]] = {
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_answers_in_every_spelling(tmp_path: Path, kind: str) -> None:
     answer, ids, logps = ANSWERS[kind]
-    rows = table(pieces(tmp_path, "step_000004/calls.jsonl", made.lines([answer])), "sequences")
+    rows = table(pieces(tmp_path, "step_000004/calls.jsonl", made.jsonl([answer])), "sequences")
     assert rows["step"].to_list() == [4]
     assert np.array_equal(rows["rollout_logp"][0].to_numpy(), np.array(logps, np.float32), equal_nan=True)
     assert (rows["token_ids"][0].to_list() if "token_ids" in rows.columns else None) == ids
 
 
 def test_answers_without_a_step_are_kept_and_told(tmp_path: Path) -> None:
-    found = pieces(tmp_path, "calls.jsonl", made.lines([completion([-1.0], ["a"])]))
+    found = pieces(tmp_path, "calls.jsonl", made.jsonl([completion([-1.0], ["a"])]))
     assert "step" not in table(found, "sequences").columns
     assert "write it beside each record as `step`" in losses(found)[2]
 
 
 def test_the_version_of_the_weights_stands_for_a_step_in_answers_too(tmp_path: Path) -> None:
-    found = pieces(tmp_path, "calls.jsonl", made.lines([completion([-1.0], ["a"], weight_version="7")]))
+    found = pieces(tmp_path, "calls.jsonl", made.jsonl([completion([-1.0], ["a"], weight_version="7")]))
     assert table(found, "sequences").select("step", "policy_version").row(0) == (7, 7)
     assert "the weights version is used instead" in losses(found)[2]
 
 
 def test_records_without_log_probabilities_are_counted(tmp_path: Path) -> None:
     plain = {"id": "x", "choices": [{"message": {"content": "hi"}, "logprobs": None}]}
-    found = pieces(tmp_path, "step_1.jsonl", made.lines([completion([-1.0], ["a"]), plain, {"error": "no"}]))
+    found = pieces(tmp_path, "step_1.jsonl", made.jsonl([completion([-1.0], ["a"]), plain, {"error": "no"}]))
     assert losses(found)[0] == 2
 
 
@@ -529,7 +530,7 @@ def test_a_run_with_one_log_probability_is_told_which_other_it_takes_and_how(tmp
     run = tmp_path / "run"
     run.mkdir()
     rows = [made.rollout(sample, step=step) for step in range(20) for sample in range(4)]
-    (run / "r_rollouts_000000.jsonl").write_bytes(made.lines(rows))
+    (run / "r_rollouts_000000.jsonl").write_bytes(made.jsonl(rows))
     diagnosis = ptt.diagnose(run, out=tmp_path / "out")
     assert diagnosis.verdict.status == "cannot_say"
     assert "Only rollout_logp is recorded" in diagnosis.verdict.headline
@@ -544,8 +545,8 @@ def test_a_run_with_one_log_probability_is_told_which_other_it_takes_and_how(tmp
 def test_the_switch_named_is_that_of_the_run_s_own_framework(tmp_path: Path) -> None:
     row = {"step": 1, "data": {"actor/pg_loss": 0.5}}
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "metrics.jsonl").write_bytes(made.lines([row]))
-    (tmp_path / "run" / "step_1.jsonl").write_bytes(made.lines([completion([-1.0], ["a"])]))
+    (tmp_path / "run" / "metrics.jsonl").write_bytes(made.jsonl([row]))
+    (tmp_path / "run" / "step_1.jsonl").write_bytes(made.jsonl([completion([-1.0], ["a"])]))
     diagnosis = ptt.diagnose(tmp_path / "run", out=tmp_path / "out")
     (asked,) = [item for item in diagnosis.not_judged if item.id == "tool-tail-growth"]
     assert "ptt.recorders.verl" in (asked.enable or "")
@@ -593,7 +594,7 @@ def test_values_of_any_kind_anywhere_never_raise(tmp_path: Path, rel: str, share
     path = tmp_path / rel
     path.parent.mkdir(parents=True, exist_ok=True)
     for _ in range(150):
-        path.write_bytes(made.lines([muddled(MUDDLED[rel], dice, share)]))
+        path.write_bytes(made.jsonl([muddled(MUDDLED[rel], dice, share)]))
         file = run_file(path, rel)
         takers(file)
         for name in READERS:
@@ -642,7 +643,7 @@ def test_spans_with_values_of_any_kind_never_raise(tmp_path: Path, share: float)
 
 def test_answers_without_a_step_beside_a_judged_run_change_nothing_and_are_counted(tmp_path: Path) -> None:
     judged = []
-    for name, more in (("alone", b""), ("beside", made.lines([completion([-1.0], ["a"])]))):
+    for name, more in (("alone", b""), ("beside", made.jsonl([completion([-1.0], ["a"])]))):
         run = tmp_path / name / "run"
         (run / "tokens").mkdir(parents=True)
         (run / "tokens" / "step_1.jsonl").write_bytes(jsonl(SEQUENCE_ROWS))

@@ -13,16 +13,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from parser_samples import SAMPLES, jsonl, losses, make_samples, parser_named, pieces_of, run_file, table, takers
+from parser_samples import SAMPLES, losses, parser_named, pieces_of, run_file, table, takers
+from samples_calls import jsonl
 from samples_carriers import STATS, WANDB, sized, wandb_file, wandb_history, wandb_item
 
 from ptt.diagnostics.parsers import Context, Piece, RunFile, wandb
 from ptt.diagnostics.schema import Flag
-
-
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return make_samples(tmp_path_factory.mktemp("run"))
 
 
 def read(samples: dict[str, Path], rel: str) -> list[Piece]:

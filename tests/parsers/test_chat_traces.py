@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from parser_samples import SAMPLES, checked, losses, parser_named, read_as, run_file, table, takers
-from samples_calls import lines
+from samples_calls import jsonl
 from samples_chats import ANSWER, BATCH, BFCL_SCORE, BFCL_TURNS, BLOCKS, GYM, ITEMS, MESSAGES, SHAREGPT
 
 from ptt.diagnostics.parsers import RunFile
@@ -53,24 +53,24 @@ LONG = {"content": "x" * 90_000, "role": "system"}  # longer than the bytes by w
 VARIANTS: dict[str, bytes] = {
     "table.parquet": table_of([{"id": at, "messages": chat} for at, chat in enumerate(CHATS)]),
     "spelt.parquet": table_of([{"id": at, "messages": json.dumps(chat)} for at, chat in enumerate(CHATS)]),
-    "long.json": lines([{"messages": [LONG, *CHATS[0]]}, {"messages": CHATS[1]}]),
+    "long.json": jsonl([{"messages": [LONG, *CHATS[0]]}, {"messages": CHATS[1]}]),
     "long_list.json": document([{"messages": [LONG, *CHATS[0]]}, {"messages": CHATS[1]}]),
     "long_line.json": json.dumps({"messages": [LONG, *CHATS[0]]}).encode(),
-    "lines.jsonl": lines(MESSAGES),
-    "lines.json": lines(MESSAGES),
-    "lines.jsonl.gz": gzip.compress(lines(MESSAGES), mtime=0),
+    "lines.jsonl": jsonl(MESSAGES),
+    "lines.json": jsonl(MESSAGES),
+    "lines.jsonl.gz": gzip.compress(jsonl(MESSAGES), mtime=0),
     "list.json": document(MESSAGES),
     "list.json.gz": gzip.compress(document(MESSAGES), mtime=0),
     "lists.json": document(CHATS),
     "object.json": document({"model": "m", "episodes": MESSAGES}),
-    "turned.jsonl": lines([dict(reversed(record.items())) for record in MESSAGES]),
-    "spelt.jsonl": lines([{"id": at, "messages": json.dumps(chat)} for at, chat in enumerate(CHATS)]),
-    "conversation.jsonl": lines([{"id": at, "conversation": chat} for at, chat in enumerate(CHATS)]),
-    "log.jsonl": lines([{"message_log": chat, "reward": 1.0} for chat in CHATS]),
-    "completions.jsonl": lines([{"prompt": chat[:1], "completion": chat[1:]} for chat in CHATS]),
-    "messages.jsonl": lines(CHATS[0]),
+    "turned.jsonl": jsonl([dict(reversed(record.items())) for record in MESSAGES]),
+    "spelt.jsonl": jsonl([{"id": at, "messages": json.dumps(chat)} for at, chat in enumerate(CHATS)]),
+    "conversation.jsonl": jsonl([{"id": at, "conversation": chat} for at, chat in enumerate(CHATS)]),
+    "log.jsonl": jsonl([{"message_log": chat, "reward": 1.0} for chat in CHATS]),
+    "completions.jsonl": jsonl([{"prompt": chat[:1], "completion": chat[1:]} for chat in CHATS]),
+    "messages.jsonl": jsonl(CHATS[0]),
     "messages.json": document(CHATS[0]),
-    "requests.jsonl": lines(
+    "requests.jsonl": jsonl(
         [{"request": {"messages": chat[:-1]}, "response": {"choices": [{"message": chat[-1]}]}} for chat in CHATS]
     ),
 }
@@ -86,7 +86,7 @@ def test_messages_count_the_same_in_whatever_file_they_lie(tmp_path: Path, name:
 
 
 def test_an_exported_conversation_has_its_calls_its_tools_and_the_prompt_apart(tmp_path: Path) -> None:
-    kept = counts(tmp_path / "a.jsonl", lines(MESSAGES), keep=True)[2]
+    kept = counts(tmp_path / "a.jsonl", jsonl(MESSAGES), keep=True)[2]
     first = {name: json.loads(kept[name][0]) for name in ("prompt", "completion", "tools")}
     assert [message["role"] for message in first["prompt"]] == ["system", "user"]
     assert first["completion"][0]["tool_calls"][0]["function"] == {"name": "weigh", "arguments": {"of": 1}}
@@ -120,7 +120,7 @@ def test_parts_of_an_interface_tell_call_and_result_in_one(tmp_path: Path) -> No
 
 def test_a_line_with_a_lone_backslash_is_read(tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "find C:PATHS"}, {"role": "assistant", "content": "none"}]
-    data = lines([{"messages": messages}] * 2).replace(b"C:PATHS", rb"C:\Paths\\x\.txt \d+")
+    data = jsonl([{"messages": messages}] * 2).replace(b"C:PATHS", rb"C:\Paths\\x\.txt \d+")
     with pytest.raises(ValueError, match="escape"):
         json.loads(data.split(b"\n")[0])
     assert counts(tmp_path / "chats.jsonl", data)[1] == [(1, 0, 0)] * 2
@@ -129,7 +129,7 @@ def test_a_line_with_a_lone_backslash_is_read(tmp_path: Path) -> None:
 def test_blocks_of_anthropic_become_calls_and_results(tmp_path: Path) -> None:
     log = {"model": "m", "system": "you weigh", "messages": BLOCKS[:-1]}
     answer = {"type": "message", "role": "assistant", "content": BLOCKS[-1]["content"], "stop_reason": "end_turn"}
-    first, rows, kept = counts(tmp_path / "log.jsonl", lines([log | {"response": answer}]), keep=True)
+    first, rows, kept = counts(tmp_path / "log.jsonl", jsonl([log | {"response": answer}]), keep=True)
     assert (first, rows) == ("chat_messages", [(2, 1, 1)])
     assert [m["role"] for m in json.loads(kept["prompt"][0])] == ["system", "user"]
     assert [m["role"] for m in json.loads(kept["completion"][0])] == ["assistant", "tool", "user", "assistant"]
@@ -161,7 +161,7 @@ def test_messages_of_langchain_are_read_with_their_status(tmp_path: Path) -> Non
     ],
 )
 def test_what_merely_looks_like_a_conversation_is_nobodys(tmp_path: Path, record: dict[str, Any]) -> None:
-    for name, data in (("a.jsonl", lines([record] * 3)), ("a.json", document([record] * 3))):
+    for name, data in (("a.jsonl", jsonl([record] * 3)), ("a.json", document([record] * 3))):
         path = tmp_path / name
         path.write_bytes(data)
         assert takers(run_file(path)) == []
@@ -198,7 +198,7 @@ def test_gyms_own_record_tells_the_outcomes_of_calls_and_stands_in_for_a_respons
     }
     row = {"reward": 0.0, "response": None, "ng_trajectory": record, "_ng_task_index": 4, "_ng_rollout_index": 1}
     path = tmp_path / "rollouts.jsonl"
-    path.write_bytes(lines([row, row | {"response": {"output": items[1:]}, "_ng_rollout_index": 2}]))
+    path.write_bytes(jsonl([row, row | {"response": {"output": items[1:]}, "_ng_rollout_index": 2}]))
     assert takers(run_file(path))[0] == "nemo_gym"
     pieces = list(parser_named("nemo_gym").read(run_file(path)))
     assert table(pieces, "trajectories").select("n_turns", "n_tool_fail", "reward").rows() == [(2, 1, 0.0)] * 2
@@ -225,7 +225,7 @@ def test_hostile_records_cost_no_more_than_themselves(tmp_path: Path, name: str)
 
 def test_what_a_model_does_between_two_inputs_is_one_turn(tmp_path: Path) -> None:
     log = [{"input": [{"role": "user", "content": "hi"}], "instructions": "be brief", "output": [*ITEMS, ITEMS[-1]]}]
-    first, rows, kept = counts(tmp_path / "a.jsonl", lines(log), keep=True)
+    first, rows, kept = counts(tmp_path / "a.jsonl", jsonl(log), keep=True)
     assert (first, rows) == ("openai_responses", [(3, 2, 1)])
     assert [m["role"] for m in json.loads(kept["prompt"][0])] == ["system", "user"]
     said = json.loads(kept["completion"][0])
@@ -235,7 +235,7 @@ def test_what_a_model_does_between_two_inputs_is_one_turn(tmp_path: Path) -> Non
 
 def test_parts_of_a_rollouts_reward_are_rewards_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "rollouts.jsonl"
-    path.write_bytes(lines(GYM))
+    path.write_bytes(jsonl(GYM))
     pieces = list(parser_named("nemo_gym").read(run_file(path)))
     assert table(pieces, "rewards").select("name", "score").rows()[:2] == [("right", 1.0), ("format", 1.0)]
 
@@ -243,7 +243,7 @@ def test_parts_of_a_rollouts_reward_are_rewards_of_their_own(tmp_path: Path) -> 
 def test_plain_entries_and_tagged_calls_of_sharegpt_are_read(tmp_path: Path) -> None:
     plain = [{"items": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}]
     assert counts(tmp_path / "plain.json", document(plain))[:2] == ("sharegpt", [(1, 0, 0)])
-    kept = counts(tmp_path / "tools.jsonl", lines(SHAREGPT), keep=True)[2]
+    kept = counts(tmp_path / "tools.jsonl", jsonl(SHAREGPT), keep=True)[2]
     result = json.loads(kept["completion"][1])[1]
     assert result == {"role": "tool", "content": "2 kg", "tool_call_id": "text-call-0"}
     broken = [{"conversations": [{"from": "human", "value": "a"}, {"from": "function_call", "value": "{weigh"}]}]
@@ -257,7 +257,7 @@ def leaderboard(root: Path) -> RunFile:
         ("possible_answer", "BFCL_v4_multi_turn_base.json", [ANSWER]),
     ):
         (root / folder).mkdir(parents=True)
-        (root / folder / name).write_bytes(lines(rows))
+        (root / folder / name).write_bytes(jsonl(rows))
     rel = "result/m/BFCL_v4_multi_turn_base_result.json"
     return run_file(root / rel, rel)
 
@@ -271,7 +271,7 @@ def test_results_without_all_scores_stay_unlabelled(tmp_path: Path) -> None:
     file = leaderboard(tmp_path)
     scores = tmp_path / "score/m/BFCL_v4_multi_turn_base_score.json"
     held = scores.read_bytes()
-    scores.write_bytes(lines(BFCL_SCORE[:1]))  # one failure is said to be there, and is not
+    scores.write_bytes(jsonl(BFCL_SCORE[:1]))  # one failure is said to be there, and is not
     assert table(list(parser_named("bfcl").read(file)), "trajectories")["success"].null_count() == 2
     scores.unlink()
     (tmp_path.parent / "elsewhere.json").write_bytes(held)
@@ -281,7 +281,7 @@ def test_results_without_all_scores_stay_unlabelled(tmp_path: Path) -> None:
 
 def test_a_score_file_lists_failures_alone_and_so_labels_nothing(tmp_path: Path) -> None:
     path = tmp_path / "BFCL_v4_multi_turn_base_score.json"
-    path.write_bytes(lines(BFCL_SCORE))
+    path.write_bytes(jsonl(BFCL_SCORE))
     pieces = list(parser_named("bfcl").read(run_file(path)))
     row = table(pieces, "trajectories").select("success", "error_type", "tools_required").rows()
     assert row == [(None, "inference_error", ["weigh"])]
@@ -289,7 +289,7 @@ def test_a_score_file_lists_failures_alone_and_so_labels_nothing(tmp_path: Path)
 
 def test_the_text_of_a_step_without_calls_is_unknown_not_empty(tmp_path: Path) -> None:
     path = tmp_path / "BFCL_v4_multi_turn_base_result.json"
-    path.write_bytes(lines(BFCL_TURNS[:1]))
+    path.write_bytes(jsonl(BFCL_TURNS[:1]))
     turns = table(list(parser_named("bfcl").read(run_file(path))), "turns")
     assert [row["text_len"] for row in turns.to_dicts() if row["role"] == "assistant"] == [0, None, 0, None]
 
@@ -297,7 +297,7 @@ def test_the_text_of_a_step_without_calls_is_unknown_not_empty(tmp_path: Path) -
 def test_calls_in_pythons_notation_are_calls_and_prose_is_none(tmp_path: Path) -> None:
     texts = ["[a.b(x=1, y=[2]), c()]", "a(1)", "I call a(1)", "a(1) + 2", "[a(1), 'b']", "a(" * 500]
     rows = [{"id": f"simple_{at}", "result": text, "latency": 1.0} for at, text in enumerate(texts)]
-    found = counts(tmp_path / "BFCL_v3_simple_result.json", lines(rows))[1]
+    found = counts(tmp_path / "BFCL_v3_simple_result.json", jsonl(rows))[1]
     assert [calls for _, calls, _ in found] == [2, 1, 0, 0, 0, 0]
 
 
@@ -437,7 +437,7 @@ def called(style: str) -> list[dict[str, Any]]:
 )
 def test_calls_and_failures_are_found_in_each_interfaces_messages(tmp_path: Path, style: str) -> None:
     name = "contents" if style == "gemini" else "conv"  # a name of the writer's own is taken where it is the only chat
-    first, rows, kept = counts(tmp_path / "a.jsonl", lines([{name: called(style)}]), keep=True)
+    first, rows, kept = counts(tmp_path / "a.jsonl", jsonl([{name: called(style)}]), keep=True)
     assert (first, rows) == ("chat_messages", [(2, 1, 1)])
     assert json.loads(kept["prompt"][0])[0]["content"] == "weigh 1"
     said = json.loads(kept["completion"][0])
@@ -447,7 +447,7 @@ def test_calls_and_failures_are_found_in_each_interfaces_messages(tmp_path: Path
 
 
 def test_answers_without_their_requests_are_not_attempts_at_one_prompt(tmp_path: Path) -> None:
-    _, pieces = read_as("openai_responses", tmp_path / "output.jsonl", lines(BATCH * 2), "output.jsonl")
+    _, pieces = read_as("openai_responses", tmp_path / "output.jsonl", jsonl(BATCH * 2), "output.jsonl")
     assert table(pieces, "trajectories")["prompt_hash"].to_list() == [None] * 2 * len(BATCH)
 
 
@@ -462,5 +462,5 @@ def test_a_call_that_stands_in_a_block_and_among_the_calls_is_one(tmp_path: Path
         {"role": "assistant", "content": blocks, "tool_calls": calls},
         {"role": "assistant", "content": [{"type": "tool_call", "tool_call": call("read")}]},
     ]
-    _, rows, _ = counts(tmp_path / "chat.jsonl", lines([{"messages": messages}] * 2))
+    _, rows, _ = counts(tmp_path / "chat.jsonl", jsonl([{"messages": messages}] * 2))
     assert {row[1:] for row in rows} == {(4, 0)}

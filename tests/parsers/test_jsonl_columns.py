@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from metric_pieces import assert_same, read_in_blocks, rows_and_losses
+from slow_cases import first_fast
 
 from ptt.diagnostics.parsers import PARSERS, Rows, RunFile, metrics_jsonl
 from ptt.diagnostics.parsers.io import metric_blocks
@@ -131,7 +132,7 @@ def assert_columns_are_as_lines(path: Path, *, size: int, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("draw", [drawn_log, drawn_long_log])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", first_fast(range(40), 10))
 def test_a_log_read_as_columns_has_the_values_and_losses_of_its_lines(
     seed: int, draw: Callable[[random.Random], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

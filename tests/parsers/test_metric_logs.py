@@ -9,7 +9,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from parser_samples import jsonl, losses, pieces_of, run_file, table, takers
+from parser_samples import losses, pieces_of, run_file, table, takers
+from samples_calls import jsonl
 
 from ptt.diagnostics.parsers import Context, Piece
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parser_samples import jsonl, parser_named, run_file, table, takers
+from parser_samples import parser_named, run_file, table, takers
+from samples_calls import jsonl
 
 WORDS = ("the", "loss", "reward", "step", "entropy", "kl", "##ing", "epoch", "accuracy", "<unk>")
 SOURCE = '''"""Train a policy. Prints `step 10 | loss 0.5 | reward 1.0` at each step."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import samples_agent_spans as spans
 from parser_samples import losses, table, takers
-from samples_calls import lines
+from samples_calls import jsonl
 from samples_traces import attributes, document, exports
 from trace_pieces import kept, read, told
 
@@ -67,7 +67,7 @@ AGENTS_SDK: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     ("rel", "data"),
     [
-        ("spans.jsonl", lines(AGENTS_SDK)),
+        ("spans.jsonl", jsonl(AGENTS_SDK)),
         ("spans.json", document({"traces": [{"id": "trace_1", "spans": AGENTS_SDK}]})),
     ],
     ids=["lines", "traces"],
@@ -80,10 +80,10 @@ def test_spans_of_the_agents_sdk_are_calls_of_models_and_tools(tmp_path: Path, r
     assert (call["name"], call["error_text"]) == ("look_up", "Error running tool")
 
 
-@pytest.mark.parametrize("carry", [lines, lambda rows: document({"data": rows})], ids=["lines", "document"])
+@pytest.mark.parametrize("carry", [jsonl, lambda rows: document({"data": rows})], ids=["lines", "document"])
 def test_start_success_and_finish_of_a_call_are_one(tmp_path: Path, carry: Any) -> None:
     rows = [stage for one in spans.INFERRED for stage in spans.staged(one)]
-    found = read(tmp_path, "spans.jsonl" if carry is lines else "spans.json", carry(rows))
+    found = read(tmp_path, "spans.jsonl" if carry is jsonl else "spans.json", carry(rows))
     assert told(found, "n_turns", "n_tool_calls", "n_tool_fail", "tokens_in") == [(2, 1, 0, 100)]
     (call,) = table(found, "tool_calls").to_dicts()
     assert (call["name"], json.loads(call["args_json"]), call["result_len"]) == ("call", {"parcel": 7}, 10)
@@ -94,7 +94,7 @@ def test_an_agent_that_began_and_called_nothing_is_an_attempt(tmp_path: Path) ->
         "span_id": "s1", "trace_id": "t1", "parent_id": None, "name": "agent.Clerk", "kind": "agent",
         "start_time": spans.stamp(0), "end_time": None, "attributes": {}, "events": [], "status": "ok",
     }}  # fmt: skip
-    found = read(tmp_path, "spans.jsonl", lines([begun]))
+    found = read(tmp_path, "spans.jsonl", jsonl([begun]))
     assert told(found, "n_turns", "n_tool_calls") == [(0, 0)]
 
 
@@ -105,10 +105,10 @@ def test_spans_of_no_kind_that_count_tokens_are_calls_of_a_model_where_there_are
         spans.console(spans.PLAIN[1 + at] | {"id": f"b{at}", "parent": "a", "attributes": used, "name": "ask"})
         for at in range(2)
     ]
-    found = read(tmp_path, "spans.jsonl", lines([summed, *calls]))
+    found = read(tmp_path, "spans.jsonl", jsonl([summed, *calls]))
     assert told(found, "n_turns", "model", "tokens_in") == [(2, "m-1", 80)]
     beside = spans.console(spans.PLAIN[1])
-    assert told(read(tmp_path, "more.jsonl", lines([summed, *calls, beside])), "n_turns") == [(1,)]
+    assert told(read(tmp_path, "more.jsonl", jsonl([summed, *calls, beside])), "n_turns") == [(1,)]
 
 
 def test_a_torn_document_among_printed_spans_costs_itself(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_plain_span_that_langfuse_was_sent_as_a_tools_call_is_one(tmp_path: Pa
     for row in rows:  # the model's own calls stand nowhere else
         if row["type"] == "GENERATION":
             row["output"] = {"role": "assistant", "content": "I look."}
-    found = read(tmp_path, "observations.jsonl", lines(rows))
+    found = read(tmp_path, "observations.jsonl", jsonl(rows))
     (call,) = table(found, "tool_calls").to_dicts()
     assert (call["name"], call["call_id"], json.loads(call["args_json"])) == ("look_up", "c1", {"parcel": 7})
 
@@ -171,7 +171,7 @@ def test_a_tool_that_raised_failed(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("rel", "data", "scores", "cost"),
     [
-        ("runs.jsonl", lines(spans.LANGSMITH), {"correctness": 1.0, "tone": 0.5}, 0.5),
+        ("runs.jsonl", jsonl(spans.LANGSMITH), {"correctness": 1.0, "tone": 0.5}, 0.5),
         ("trace.json", document(spans.LANGFUSE_TRACE), {"correctness": 1.0}, 0.5),
         ("trace.json", document(spans.MLFLOW), {"correctness": 1.0}, None),
     ],
@@ -202,7 +202,7 @@ def test_traces_of_one_conversation_are_one_episode(tmp_path: Path) -> None:
 
 def test_a_client_inside_a_framework_is_counted_once(tmp_path: Path) -> None:
     inner = spans.LANGSMITH[1] | {"id": "inner", "parent_run_id": "r1", "name": "client"}
-    found = read(tmp_path, "runs.jsonl", lines([*spans.LANGSMITH, inner]))
+    found = read(tmp_path, "runs.jsonl", jsonl([*spans.LANGSMITH, inner]))
     assert told(found, "n_turns", "tokens_in") == [(2, 100)]
 
 
@@ -216,7 +216,7 @@ def test_of_an_evaluation_each_prediction_is_an_episode(tmp_path: Path) -> None:
             parent_id="e0",
         ))  # fmt: skip
         calls += [one | {"id": f"{at}{one['id']}", "parent_id": f"p{at}"} for one in spans.WEAVE[1:]]
-    found = read(tmp_path, "calls.jsonl", lines(calls[::-1]))
+    found = read(tmp_path, "calls.jsonl", jsonl(calls[::-1]))
     columns = ("task", "success", "n_turns", "n_tool_calls")
     assert sorted(told(found, *columns)) == [("ab12", False, 2, 1), ("ab12", True, 2, 1)]
 
@@ -240,7 +240,7 @@ HOSTILE: list[Any] = [
 @pytest.mark.parametrize("at", range(len(HOSTILE)))
 @pytest.mark.parametrize("suffix", ["json", "jsonl"])
 def test_values_of_the_wrong_kind_do_not_raise(tmp_path: Path, at: int, suffix: str) -> None:
-    found = read(tmp_path, f"export.{suffix}", lines([HOSTILE[at]]))
+    found = read(tmp_path, f"export.{suffix}", jsonl([HOSTILE[at]]))
     assert table(found, "trajectories").height <= 1
 
 
@@ -351,7 +351,7 @@ def test_deep_nesting_ends(tmp_path: Path) -> None:
     for _ in range(400):
         deep = {"messages": [deep]}
     assert messages_from(deep, "user") == []
-    found = read(tmp_path, "runs.jsonl", lines([spans.LANGSMITH[1] | {"inputs": deep}]))
+    found = read(tmp_path, "runs.jsonl", jsonl([spans.LANGSMITH[1] | {"inputs": deep}]))
     assert table(found, "trajectories").height <= 1
 
 

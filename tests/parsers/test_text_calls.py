@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from parser_samples import parser_named, run_file, table, takers
+from slow_cases import first_fast
 
 from ptt.diagnostics.parsers import Piece, RunFile
 
@@ -279,7 +280,7 @@ HOSTILE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("part", HOSTILE)
+@pytest.mark.parametrize("part", first_fast(HOSTILE, 6))
 def test_a_hostile_text_takes_linear_time(tmp_path: Path, part: str) -> None:
     begun = time.process_time()
     of_text(tmp_path, part * (60_000 // len(part)) + "x")

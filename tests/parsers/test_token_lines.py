@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from parser_samples import losses, parser_named, pieces_of, run_file, table
-from samples_calls import lines
+from samples_calls import jsonl
 from samples_token_lines import (
     EPISODES,
     METADATA,
@@ -49,7 +49,7 @@ def scanned(run: Path, store: Path) -> SequenceScan:
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(lines(rows))
+    path.write_bytes(jsonl(rows))
     return path
 
 
@@ -57,7 +57,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def test_nemo_rows_begin_at_the_first_generated_token_and_end_at_their_own_length(tmp_path: Path) -> None:
-    found = sequences(tmp_path / "train_data_step7.jsonl", lines(NEMO))
+    found = sequences(tmp_path / "train_data_step7.jsonl", jsonl(NEMO))
     assert found["step"].to_list() == [7, 7]
     assert found["sample_id"].to_list() == ["7-0", "7-1"]
     assert found["token_ids"].to_list() == [[7, 8, 9, 10, 11, 12], [13, 14]]
@@ -73,7 +73,7 @@ def test_nemo_rows_begin_at_the_first_generated_token_and_end_at_their_own_lengt
 def test_another_prompt_is_another_group_and_no_prompt_none(tmp_path: Path) -> None:
     other = {**NEMO[1], "token_ids": [[99, *NEMO[1]["token_ids"][0][1:]]]}
     bare = {**NEMO[1], "token_loss_mask": [[1.0] * 4 + [0.0] * 6]}
-    found = sequences(tmp_path / "train_data_step7.jsonl", lines([NEMO[0], other, bare]))
+    found = sequences(tmp_path / "train_data_step7.jsonl", jsonl([NEMO[0], other, bare]))
     assert found["group_id"].n_unique() == 3
     assert found["group_id"].is_null().to_list() == [False, False, True]
 
@@ -81,34 +81,34 @@ def test_another_prompt_is_another_group_and_no_prompt_none(tmp_path: Path) -> N
 def test_zero_prev_logprobs_are_no_logprobs(tmp_path: Path) -> None:
     rows = [{**row, "prev_logprobs": [[0.0] * 10]} for row in NEMO]
     path = tmp_path / "train_data_step7.jsonl"
-    found = sequences(path, lines(rows))
+    found = sequences(path, jsonl(rows))
     assert "old_logp" not in found.columns
     assert "force_on_policy_ratio=true" in losses(pieces_of(path))[2]
 
 
 SPELLINGS = {
-    "as NeMo-RL does": lines(NEMO),
+    "as NeMo-RL does": jsonl(NEMO),
     "no spaces": "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in NEMO).encode(),
     "keys in another order": "".join(json.dumps(dict(sorted(row.items()))) + "\n" for row in NEMO).encode(),
-    "whole masks": lines([{**row, "token_loss_mask": [[int(m) for m in row["token_loss_mask"][0]]]} for row in NEMO]),
-    "no last line end": lines(NEMO)[:-1],
+    "whole masks": jsonl([{**row, "token_loss_mask": [[int(m) for m in row["token_loss_mask"][0]]]} for row in NEMO]),
+    "no last line end": jsonl(NEMO)[:-1],
     "an order of its own a line": (
         json.dumps(NEMO[0]) + "\n" + json.dumps(dict(reversed(NEMO[1].items()))) + "\n"
     ).encode(),
-    "more keys": lines([{"agent_ref": {"name": 'a, "b": [[1]]'}, **row, "extra": [[[1, 2]]]} for row in NEMO]),
+    "more keys": jsonl([{"agent_ref": {"name": 'a, "b": [[1]]'}, **row, "extra": [[[1, 2]]]} for row in NEMO]),
 }
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_however_it_is_spelt_a_row_means_the_same(tmp_path: Path, spelling: str) -> None:
-    expected = sequences(tmp_path / "a" / "train_data_step7.jsonl", lines(NEMO))
+    expected = sequences(tmp_path / "a" / "train_data_step7.jsonl", jsonl(NEMO))
     found = sequences(tmp_path / "b" / "train_data_step7.jsonl", SPELLINGS[spelling])
     assert found.select(expected.columns).equals(expected)
 
 
 @pytest.mark.parametrize("value", ["NaN", "-Infinity", "null"])
 def test_a_logprob_that_is_no_number_costs_that_token_alone(tmp_path: Path, value: str) -> None:
-    data = lines(NEMO).replace(b"-0.75", value.encode())
+    data = jsonl(NEMO).replace(b"-0.75", value.encode())
     found = sequences(tmp_path / "train_data_step7.jsonl", data)["rollout_logp"].to_list()
     assert found[0] == [-0.5, -0.25, 0.0, 0.0, -1.0, -2.0]
     assert found[1][0] == -0.125
@@ -140,7 +140,7 @@ def test_many_blocks_come_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_deep_nesting_and_lines_without_end_are_refused(tmp_path: Path) -> None:
     deep = b'{"token_ids": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
     found = tmp_path / "train_data_step7.jsonl"
-    assert sequences(found, lines(NEMO) + deep).height == 2
+    assert sequences(found, jsonl(NEMO) + deep).height == 2
     assert losses(pieces_of(found))[0] == 1
 
 
@@ -179,7 +179,7 @@ def test_prime_rows_begin_at_the_first_trained_token_and_the_placeholder_is_null
 
 
 def test_the_token_hash_is_blake2b_over_all_ids_as_little_endian_int32(tmp_path: Path) -> None:
-    found = sequences(tmp_path / "rank_0.jsonl", lines(PRIME))
+    found = sequences(tmp_path / "rank_0.jsonl", jsonl(PRIME))
     data = b"".join(token.to_bytes(4, "little") for token in PRIME[0]["token_ids"])
     assert found["token_hash"][0] == int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
 
@@ -193,7 +193,7 @@ def test_a_step_without_its_marker_is_read_and_said_to_be_doubtful(tmp_path: Pat
 
 def test_the_step_of_the_run_goes_before_that_of_the_trainer(tmp_path: Path) -> None:
     rows = [{**row, "export_step": 5, "run_id": "b", "rewards": [0.75] * len(row["token_ids"])} for row in PRIME]
-    found = sequences(tmp_path / "rank_0.jsonl", lines(rows))
+    found = sequences(tmp_path / "rank_0.jsonl", jsonl(rows))
     assert found["step"].to_list() == [5, 5]
     assert found["reward"].to_list() == [0.75, 0.75]
 
@@ -221,7 +221,7 @@ def test_a_path_through_the_message_graph_is_a_sequence(tmp_path: Path) -> None:
 
 def test_tokens_that_two_branches_share_count_once(tmp_path: Path) -> None:
     forked = [*NODES, node("assistant", 2, [7, 8], [0, 1], trainer_logprobs=[-0.25], advantages=[0.5])]
-    found = sequences(tmp_path / "traces.jsonl", lines([episode("t", forked)]))
+    found = sequences(tmp_path / "traces.jsonl", jsonl([episode("t", forked)]))
     assert found["sample_id"].to_list() == ["t/0", "t/1"]
     assert found["token_ids"].to_list() == [[3, 4, 5, 6], [3, 4, 5, 7, 8]]
     # token 3 stays, so that token 8 is seen to follow an observation; it was trained on once

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import samples_traces as made
 from parser_samples import losses, parser_named, pieces_of, run_file, table
-from samples_calls import lines
+from samples_calls import jsonl
 from samples_traces import TRACES, document, exports, span, zip_file
 
 from ptt.diagnostics.parsers import PARSERS, Context, Piece, RunFile
@@ -48,7 +48,7 @@ def calls(pieces: list[Piece], *columns: str) -> list[tuple[Any, ...]]:
 
 
 def test_verl_rollouts_hold_reward_components_and_unknown_turns(tmp_path: Path) -> None:
-    found = read(tmp_path, "rollouts/5.jsonl", lines(made.VERL_ROLLOUTS))
+    found = read(tmp_path, "rollouts/5.jsonl", jsonl(made.VERL_ROLLOUTS))
     rows = table(found, "trajectories")
     assert rows["step"].to_list() == [5, 5]
     assert rows["split"].to_list() == ["train", "train"]
@@ -62,7 +62,7 @@ def test_verl_rollouts_hold_reward_components_and_unknown_turns(tmp_path: Path) 
 
 
 def test_verl_uids_name_sample_and_group(tmp_path: Path) -> None:
-    rows = table(read(tmp_path, "anything/6.jsonl", lines(made.VERL_UIDS)), "trajectories")
+    rows = table(read(tmp_path, "anything/6.jsonl", jsonl(made.VERL_UIDS)), "trajectories")
     assert rows["sample_id"].to_list() == ["p-1_0_0", "p-1_1_0"]
     assert rows["group_id"].to_list() == ["p-1", "p-1"]
     assert rows["n_turns"].to_list() == [2, 2]  # of four turns with the prompt
@@ -71,7 +71,7 @@ def test_verl_uids_name_sample_and_group(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["validation", "my_val_data", "dumped"])
 def test_verl_validation_is_an_evaluation(tmp_path: Path, folder: str) -> None:
-    found = read(tmp_path, f"{folder}/5.jsonl", lines(made.VERL_VALIDATION))
+    found = read(tmp_path, f"{folder}/5.jsonl", jsonl(made.VERL_VALIDATION))
     assert set(table(found, "trajectories")["split"]) == {"eval"}
     assert evals(found)["validation", "score"] == (5, 0.5, 3)
     assert evals(found)["validation", "acc"] == (5, pytest.approx(2 / 3), 3)
@@ -79,46 +79,46 @@ def test_verl_validation_is_an_evaluation(tmp_path: Path, folder: str) -> None:
 
 def test_skyrl_scores_of_tokens_are_summed_and_its_figures_kept(tmp_path: Path) -> None:
     folder = "dumped_evals/global_step_8_evals"
-    found = read(tmp_path, f"{folder}/openai_gsm8k.jsonl", lines(made.SKYRL_EVALS))
+    found = read(tmp_path, f"{folder}/openai_gsm8k.jsonl", jsonl(made.SKYRL_EVALS))
     rows = table(found, "trajectories")
     assert rows.select("step", "reward", "truncated").rows() == [(8, 1.0, False), (8, 0.5, True)]
     assert evals(found) == {("openai/gsm8k", "score"): (8, 0.75, 2)}
-    figures = evals(read(tmp_path, f"{folder}/aggregated_results.jsonl", lines(made.SKYRL_FIGURES)))
+    figures = evals(read(tmp_path, f"{folder}/aggregated_results.jsonl", jsonl(made.SKYRL_FIGURES)))
     assert figures["all", "pass_at_2"] == (8, 1.0, None)
     assert figures["openai/gsm8k", "avg_score"] == (8, 0.75, None)
-    only = read(tmp_path, "dumped_evals/eval_only/x.jsonl", lines(made.SKYRL_EVALS))
+    only = read(tmp_path, "dumped_evals/eval_only/x.jsonl", jsonl(made.SKYRL_EVALS))
     assert table(only, "trajectories")["step"].to_list() == [None, None]
 
 
 def test_areal_takes_the_tail_version_and_not_the_head(tmp_path: Path) -> None:
-    rows = table(read(tmp_path, "rollout/7/3.jsonl", lines(made.AREAL_ROLLOUTS)), "trajectories")
+    rows = table(read(tmp_path, "rollout/7/3.jsonl", jsonl(made.AREAL_ROLLOUTS)), "trajectories")
     columns = ("step", "policy_version", "group_id", "split", "reward")
     assert rows.select(columns).rows() == [(7, 7, "3", "train", 0.0), (7, 7, "3", "train", 1.0)]
-    found = read(tmp_path, "eval-rollout/7/3.jsonl", lines(made.AREAL_ROLLOUTS))
+    found = read(tmp_path, "eval-rollout/7/3.jsonl", jsonl(made.AREAL_ROLLOUTS))
     assert evals(found) == {("eval-rollout", "reward"): (7, 0.5, 2)}
 
 
 def test_roll_columns_become_rows_and_uneven_ones_are_told(tmp_path: Path) -> None:
     name = "rollout_dump_data.step_4.jsonl"
-    rows = table(read(tmp_path, name, lines([made.ROLL_ROLLOUTS])), "trajectories")
+    rows = table(read(tmp_path, name, jsonl([made.ROLL_ROLLOUTS])), "trajectories")
     assert rows.select("step", "reward", "group_id", "env").rows() == [
         (4, 1.0, "0", "math_rule"),
         (4, 0.0, "0", "math_rule"),
     ]
-    short = read(tmp_path, name, lines([made.ROLL_ROLLOUTS | {"scores": [1.0]}]))
+    short = read(tmp_path, name, jsonl([made.ROLL_ROLLOUTS | {"scores": [1.0]}]))
     assert table(short, "trajectories")["reward"].to_list() == [None, None]  # no telling whose it is
     assert losses(short)[0] == 1
 
 
 def test_swift_steps_are_texts_and_a_repeated_buffer_counts_once(tmp_path: Path) -> None:
-    found = read(tmp_path, "completions.jsonl", lines([*made.SWIFT_COMPLETIONS, made.SWIFT_REPEAT]))
+    found = read(tmp_path, "completions.jsonl", jsonl([*made.SWIFT_COMPLETIONS, made.SWIFT_REPEAT]))
     rows = table(found, "trajectories")
     assert rows.select("step", "reward", "advantage").rows() == [(3, 1.5, 0.7), (3, 0.0, -0.7), (4, 1.5, 0.3)]
     assert ("Format", None) in rewards(found)
     megatron = {("gen_step" if key == "step" else key): value for key, value in made.SWIFT_COMPLETIONS[0].items()}
-    assert table(read(tmp_path, "completions.jsonl", lines([megatron])), "trajectories")["step"].to_list() == [3, 3]
+    assert table(read(tmp_path, "completions.jsonl", jsonl([megatron])), "trajectories")["step"].to_list() == [3, 3]
     alike = {key: [value[0]] * 2 for key, value in made.SWIFT_COMPLETIONS[0].items()}
-    assert table(read(tmp_path, "completions.jsonl", lines([alike, alike])), "trajectories").height == 2
+    assert table(read(tmp_path, "completions.jsonl", jsonl([alike, alike])), "trajectories").height == 2
 
 
 @pytest.mark.parametrize(("rel", "step"), [("art_0003.parquet", 3), ("art_0002.jsonl", 2)])
@@ -214,7 +214,7 @@ def test_a_torn_tau2_file_keeps_the_simulations_before_the_tear(tmp_path: Path) 
 
 
 def test_agent_episodes_of_the_toolkit_may_be_interleaved(tmp_path: Path) -> None:
-    found = read(tmp_path, "run.jsonl", lines(made.EPISODES))
+    found = read(tmp_path, "run.jsonl", jsonl(made.EPISODES))
     rows = table(found, "trajectories").sort("sample_id")
     columns = ("sample_id", "reward", "success", "n_turns", "n_tool_calls", "n_tool_fail", "error_type")
     assert rows.select(columns).rows() == [
@@ -229,7 +229,7 @@ def test_agent_episodes_of_the_toolkit_may_be_interleaved(tmp_path: Path) -> Non
 @pytest.mark.parametrize("rel", ["spans.json", "traces.jsonl"])
 def test_spans_give_turns_calls_latencies_and_evaluations(tmp_path: Path, rel: str) -> None:
     two = [exports(made.SPANS[3:]), exports(made.SPANS[:3])]  # exporters keep no order of time
-    found = read(tmp_path, rel, lines(two) if rel.endswith("l") else document(exports(made.SPANS)), keep_text=True)
+    found = read(tmp_path, rel, jsonl(two) if rel.endswith("l") else document(exports(made.SPANS)), keep_text=True)
     assert calls(found, "name", "ok", "ok_source", "error_type", "latency_s", "turn_idx") == [
         ("add", True, "flag", None, pytest.approx(0.25, rel=1e-12), 0),
         ("div", False, "error_field", "ZeroDivisionError", pytest.approx(0.02, rel=1e-12), 0),
@@ -256,7 +256,7 @@ def test_texts_are_kept_only_on_request(tmp_path: Path) -> None:
     for rel, (_, data) in made.TRACE_SAMPLES.items():
         turns = table(read(tmp_path, rel, data), "turns")
         assert turns.is_empty() or turns["text"].null_count() == turns.height, rel
-    kept = table(read(tmp_path, "rollouts/5.jsonl", lines(made.VERL_ROLLOUTS), keep_text=True), "turns")
+    kept = table(read(tmp_path, "rollouts/5.jsonl", jsonl(made.VERL_ROLLOUTS), keep_text=True), "turns")
     assert kept["text"].to_list() == ["4", "5"]
 
 
@@ -348,6 +348,7 @@ def test_a_line_of_a_gigabyte_is_passed_over(tmp_path: Path) -> None:
     assert "contains a line of 1024 MB" in _in_child(path, "verl_rollouts")
 
 
+@pytest.mark.slow
 def test_a_document_of_nothing_but_brackets_is_not_built(tmp_path: Path) -> None:
     path = tmp_path / "runs.json"
     path.write_bytes(b'[{"task_id": 1, "reward": [' + b"[]," * 30_000_000 + b"[]]}]")
@@ -367,7 +368,7 @@ def test_any_value_in_any_place_is_read_or_lost_but_never_raised(tmp_path: Path,
             changed = json.loads(json.dumps(whole))
             _put(changed[0], path, value)
             target = tmp_path / Path(rel).name
-            target.write_bytes(lines(changed))
+            target.write_bytes(jsonl(changed))
             for piece in parser_named(name).read(run_file(target, rel)):
                 assert piece is not None
 

@@ -19,9 +19,7 @@ from parser_samples import (
     MICROSOFT,
     SCALARS,
     SEQUENCE_ROWS,
-    jsonl,
     losses,
-    make_samples,
     parser_named,
     pieces_of,
     run_file,
@@ -29,6 +27,7 @@ from parser_samples import (
     takers,
     tf_record_ends,
 )
+from samples_calls import jsonl
 
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, MB
 from ptt.diagnostics.parsers import Context, InPlace, Lost, Piece, Rows, metrics_jsonl, tensorboard
@@ -37,12 +36,6 @@ from ptt.diagnostics.parsers.io.tool_calls import calls_of
 from ptt.diagnostics.schema import METRICS, Flag
 
 NAN_IS_PROTOBUFS = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return each sample by its path below one run dir."""
-    return make_samples(tmp_path_factory.mktemp("run"))
 
 
 def metric(pieces: list[Piece], name: str, step: int) -> tuple[float | None, Flag]:

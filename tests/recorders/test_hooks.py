@@ -55,6 +55,7 @@ def test_verl_v0_records_each_update(tmp_path: Path, array: Array) -> None:
     assert recorder.seconds > 0
 
 
+@pytest.mark.slow
 def test_verl_v0_ends_after_the_step_that_follows_a_stop(tmp_path: Path, array: Array) -> None:
     trainer = VerlV0(array)
     recorder = verl.record(trainer, tmp_path / "tokens", watch=True, stop="critical", report_dir=tmp_path / "report")

@@ -205,6 +205,7 @@ def test_a_store_keeps_it(audited: Diagnosis, tmp_path: Path) -> None:
     assert kept.diagnosis.audit == ALL
 
 
+@pytest.mark.slow
 def test_a_run_judged_twice_says_the_same(tmp_path: Path) -> None:
     run = write_recorder_run(tmp_path / "run", growing(), metrics={"kl": [0.1] * 60})
     first, second = (findings_json(api.diagnose(run, out=tmp_path / name), "1") for name in ("a", "b"))

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from browsers import requested_urls, show
 from html_structure import Structure
+from slow_cases import first_fast
 
 from ptt.diagnostics.compare.comparison import Comparison
 from ptt.reports.compare.html import render_compare_page, write_compare_figures
@@ -115,6 +116,7 @@ def test_what_vanished_is_said_and_never_drawn_as_zero(read: dict[str, Structure
     assert "collapse 6.2 5.58 to 6.82 no value no value no value no value" in table
 
 
+@pytest.mark.slow
 def test_nan_is_missing_too() -> None:
     compared = comparisons.two_arms()
     curves = compared.tables["curves"].with_columns(
@@ -244,7 +246,7 @@ const lines = [...document.querySelectorAll('.swatch path:last-child')].map(
 return {texts: Math.min(...texts), lines: Math.min(...lines), seen: texts.length, card: card};"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", first_fast(["light", "dark"]))
 def test_figures_can_be_read_in_every_light(scheme: str, browser: Any, urls: dict[str, str]) -> None:
     show(browser, urls["ten"], scheme=scheme)
     found = browser.execute_script(CONTRASTS)

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from builders import Story, growing, sequences_of, stepped, tokens_of
+from slow_cases import first_fast
 
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.tail_details import gather_details
@@ -64,7 +65,7 @@ def test_the_section_is_folded_below_findings_and_figures(behind: Diagnosis) -> 
     assert not re.search(r"\b(nan|None|inf)\b", re.sub(r"<svg.*?</svg>", "", shown, flags=re.DOTALL))
 
 
-@pytest.mark.parametrize("name", ["baseline", "cannot_say", "hostile"])
+@pytest.mark.parametrize("name", first_fast(["baseline", "cannot_say", "hostile"]))
 def test_without_its_tables_nothing_is_shown(name: str, samples: dict[str, Diagnosis]) -> None:
     assert section(render_html(samples[name])) == ""
 

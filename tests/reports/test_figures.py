@@ -11,6 +11,7 @@ import pytest
 from builders import growing, write_recorder_run
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from slow_cases import first_fast
 from typer.testing import CliRunner
 
 from ptt.cli.app import app
@@ -125,7 +126,7 @@ def test_an_estimate_at_its_floor_is_not_drawn_and_said_to_tell_nothing(
     assert re.match(r"Of 100 post-tool sequences [\d.]+ count at the end", effective_sample_size.takeaway(light))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", first_fast(["light", "dark"]))
 def test_text_in_figures_stands_out_from_paper(scheme: str, samples: dict[str, Diagnosis]) -> None:
     light, dark = re.findall(r":root \{(.*?)\}", render_html(samples["baseline"]), re.DOTALL)[:2]
     colours = dict(re.findall(r"(--fig-[a-z]+): (#\w{6})", light if scheme == "light" else dark))

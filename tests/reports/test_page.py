@@ -15,6 +15,7 @@ import pytest
 from html_structure import Structure
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from slow_cases import first_fast
 
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES, aggregates
@@ -51,7 +52,7 @@ def test_page_is_small(name: str, pages: dict[str, str]) -> None:
     assert len(pages[name].encode("utf-8")) < 700_000
 
 
-@pytest.mark.parametrize("name", ["baseline", "hostile"])
+@pytest.mark.parametrize("name", first_fast(["baseline", "hostile"]))
 def test_same_diagnosis_gives_same_page(name: str, pages: dict[str, str], samples: dict[str, Diagnosis]) -> None:
     assert render_html(samples[name]) == pages[name]
 
@@ -112,6 +113,7 @@ def test_that_nothing_needs_to_be_done_is_a_step_too(samples: dict[str, Diagnosi
     assert "Nothing needs to be done" in render_html(quiet)
 
 
+@pytest.mark.slow
 def test_a_run_of_one_step_can_be_drawn(samples: dict[str, Diagnosis], tmp_path: Path) -> None:
     base = samples["baseline"]
     short = {}

@@ -50,9 +50,8 @@ def test_every_file_of_the_folder_is_a_rule_in_the_table_of_contents() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_a_rule_stands_in_the_file_of_its_name(rule: Rule) -> None:
-    assert MODULES[rule.id].RULE is rule
+def test_a_rule_stands_in_the_file_of_its_name() -> None:
+    assert [rule.id for rule in RULES if MODULES[rule.id].RULE is not rule] == []
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)

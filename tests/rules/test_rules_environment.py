@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from builders import Array, series_of
 from episodes import Call, Episode, Make, episodes_of, evidence_from
+from slow_cases import first_fast
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
@@ -565,12 +566,14 @@ def healthy_runs() -> tuple[Evidence, ...]:
     return tuple(runs)
 
 
-@pytest.mark.parametrize("rule", IDS)
+@pytest.mark.parametrize("rule", first_fast(IDS, 4))
 def test_two_hundred_healthy_series_raise_no_alarm(rule: str) -> None:
     assert [at for at, evidence in enumerate(healthy_runs()) if isinstance(run(rule, evidence), Broken)] == []
 
 
-@pytest.mark.parametrize("size", [(40, 8), (60, 32), (200, 6)])
+@pytest.mark.parametrize(
+    "size", [(40, 8), *(pytest.param(size, marks=pytest.mark.slow) for size in ((60, 32), (200, 6)))]
+)
 def test_healthy_episodes_raise_no_alarm(size: tuple[int, int]) -> None:
     """Failures and calls that vary from step to step more than chance has it."""
     steps, each = size

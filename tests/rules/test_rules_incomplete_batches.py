@@ -116,9 +116,11 @@ def test_tokens_that_the_log_does_not_count_are_told_as_such(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param(lambda frame: frame, id="nothing"),
+        pytest.param(lambda frame: frame, id="nothing", marks=pytest.mark.slow),
         pytest.param(
-            lambda frame: frame.filter((pl.col("step") < SINCE) | (pl.int_range(pl.len()) % 16 < 8)), id="batch"
+            lambda frame: frame.filter((pl.col("step") < SINCE) | (pl.int_range(pl.len()) % 16 < 8)),
+            id="batch",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             lambda frame: frame.filter((pl.col("step") < SINCE) | (pl.int_range(pl.len()) % 4 < 2)), id="group"

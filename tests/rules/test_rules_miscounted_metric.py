@@ -24,6 +24,7 @@ from audited_runs import (
     run_rows,
 )
 from builders import evidence_of
+from slow_cases import first_fast
 
 from ptt import Diagnosis
 from ptt.diagnostics.model import Agreement, Finding, NotJudged, Severity
@@ -101,7 +102,7 @@ MISCOUNTS: dict[str, tuple[str, Callable[[Sequence[Row]], float], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", MISCOUNTS)
+@pytest.mark.parametrize("case", first_fast(MISCOUNTS, 4))
 def test_a_known_way_of_miscounting_is_a_finding(case: str, tmp_path: Path) -> None:
     name, value, words = MISCOUNTS[case]
     steps = run_rows(seed=2)
@@ -159,7 +160,7 @@ HALVES = {
 }
 
 
-@pytest.mark.parametrize("kept", HALVES)
+@pytest.mark.parametrize("kept", first_fast(HALVES))
 def test_a_part_of_each_batch_is_accused_of_nothing(kept: str, tmp_path: Path) -> None:
     steps = run_rows(seed=7)
     diagnosis = judged(tmp_path / "run", steps, log_of(steps), kept=HALVES[kept])

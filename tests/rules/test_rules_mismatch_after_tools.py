@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import Array, run_of, tokens_of
+from slow_cases import first_fast
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.mismatch import gather_mismatch
@@ -89,14 +90,17 @@ def note(verdict: RuleVerdict) -> Finding:
 
 @pytest.mark.parametrize(
     ("off", "cause"),
-    [
-        (context, "a different context"),
-        (boundary, "tokenised differently"),
-        (one_sided, "truncated sampling"),
-        (warmer, "a different temperature"),
-        (stale, "old weights"),
-        (moved, "moved since it sampled"),
-    ],
+    first_fast(
+        [
+            (context, "a different context"),
+            (boundary, "tokenised differently"),
+            (one_sided, "truncated sampling"),
+            (warmer, "a different temperature"),
+            (stale, "old weights"),
+            (moved, "moved since it sampled"),
+        ],
+        3,
+    ),
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_the_shape_of_a_difference_after_tool_output_points_to_its_cause(off: Off, cause: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from builders import Story, sequences_of, steady, write_recorder_run
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.model import Finding
@@ -40,6 +41,7 @@ def only(diagnosis: ptt.Diagnosis, name: str) -> Finding:
     return finding
 
 
+@pytest.mark.slow
 def test_a_rank_that_comes_late_is_told_with_the_step_it_is_missing_up_to(tmp_path: Path) -> None:
     frame = batches([0, 1, 2], "rank").filter(LATE | (pl.col("rank") != 2))
     finding = only(diagnosed(tmp_path, frame), "missing-parts")
@@ -62,7 +64,7 @@ def test_a_run_that_continues_on_more_ranks_with_the_same_batch_is_a_note(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("logged", "severity"), [("env/maze/reward", "medium"), ("env/shop/reward", "info"), ("", "info")]
+    ("logged", "severity"), first_fast([("env/maze/reward", "medium"), ("env/shop/reward", "info"), ("", "info")], 2)
 )
 def test_an_environment_that_vanishes_is_a_fault_only_while_the_log_goes_on_with_it(
     logged: str, severity: str, tmp_path: Path

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from builders import Array, Story, evidence_of, sequences_of, series_of, steady
+from rule_cases import finding
 
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.model import Broken, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules import RULES
 
 BY_ID = {rule.id: rule for rule in RULES}
@@ -166,11 +167,6 @@ def run(rule: str, metrics: Metrics, **limits: float) -> RuleVerdict:
     return BY_ID[rule].run(evidence_of(metrics=metrics, limits={rule: limits}))
 
 
-def finding_of(verdict: RuleVerdict) -> Finding:
-    assert isinstance(verdict, Broken), verdict
-    return verdict.findings[0]
-
-
 def test_every_rule_has_a_broken_a_healthy_and_a_not_judged_case() -> None:
     on_metrics = {name for name, rule in BY_ID.items() if rule.link is not Link.DATA_VALIDITY}
     assert set(BROKEN) == set(HEALTHY) == set(METRIC) <= on_metrics
@@ -179,21 +175,21 @@ def test_every_rule_has_a_broken_a_healthy_and_a_not_judged_case() -> None:
 @pytest.mark.parametrize(("rule", "case"), [(rule, case) for rule, cases in BROKEN.items() for case in cases], ids=str)
 def test_a_rule_finds_its_failure(rule: str, case: str) -> None:
     metrics, severity, onset = BROKEN[rule][case]
-    finding = finding_of(run(rule, metrics))
-    assert finding.id == rule
-    assert finding.link is BY_ID[rule].link
-    assert finding.severity is severity
-    assert finding.onset_step is not None
+    found = finding(run(rule, metrics))
+    assert found.id == rule
+    assert found.link is BY_ID[rule].link
+    assert found.severity is severity
+    assert found.onset_step is not None
     if onset is not None:
-        assert finding.onset_step == pytest.approx(onset, abs=5)
-    assert finding.observed is not None
-    assert math.isfinite(finding.observed)
-    assert finding.limit is not None
-    assert finding.claim
-    assert finding.unit
-    assert finding.causes
-    assert finding.next
-    assert finding.evidence["metric"] in metrics
+        assert found.onset_step == pytest.approx(onset, abs=5)
+    assert found.observed is not None
+    assert math.isfinite(found.observed)
+    assert found.limit is not None
+    assert found.claim
+    assert found.unit
+    assert found.causes
+    assert found.next
+    assert found.evidence["metric"] in metrics
 
 
 @pytest.mark.parametrize(("rule", "case"), [(rule, case) for rule, cases in HEALTHY.items() for case in cases], ids=str)
@@ -238,7 +234,7 @@ def test_a_metric_without_a_finite_value_never_reads_as_healthy(rule: str, value
 )
 def test_a_limit_set_by_the_user_is_the_one_in_force(rule: str, metrics: Metrics, limits: dict[str, float]) -> None:
     assert isinstance(run(rule, metrics), Healthy)
-    assert finding_of(run(rule, metrics, **limits)).id == rule
+    assert finding(run(rule, metrics, **limits)).id == rule
 
 
 def test_a_limit_of_one_rule_is_none_of_another() -> None:
@@ -248,9 +244,9 @@ def test_a_limit_of_one_rule_is_none_of_another() -> None:
 
 def test_tool_use_is_taken_from_the_sequences_where_no_frequency_is_logged() -> None:
     story = Story(steps=40, sequences=8, tool_share=lambda done: 0.75 if done < 0.5 else 0.0)
-    finding = finding_of(BY_ID["tool-use-vanished"].run(evidence_of(sequences_of(story))))
-    assert finding.onset_step == pytest.approx(21, abs=5)
-    assert finding.evidence["best"] == 0.75
+    found = finding(BY_ID["tool-use-vanished"].run(evidence_of(sequences_of(story))))
+    assert found.onset_step == pytest.approx(21, abs=5)
+    assert found.evidence["best"] == 0.75
     used = Story(steps=40, sequences=8, tool_share=steady(0.75))
     assert isinstance(BY_ID["tool-use-vanished"].run(evidence_of(sequences_of(used))), Healthy)
     short = Story(steps=9, sequences=8)

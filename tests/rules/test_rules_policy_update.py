@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from builders import Array, Story, evidence_of, run_of, sequences_of, series_of
 from rule_cases import BY_ID, broken, healthy, judged, jump, level, not_judged, wander
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.evidence import Evidence
@@ -508,7 +509,7 @@ def kl_of(values: Array) -> Series:
     return series_of("kl/ref", values)
 
 
-@pytest.mark.parametrize(("interval", "steps"), [(40, 120), (12, 160)])
+@pytest.mark.parametrize(("interval", "steps"), first_fast([(40, 120), (12, 160)]))
 def test_what_grows_within_each_period_alone_is_no_growth(interval: int, steps: int, tmp_path: Path) -> None:
     """Tails that climb to 2 nats and more between syncs, to the same height in every period."""
 

@@ -8,14 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from builders import Array, evidence_of, series_of
-from rule_cases import healthy
+from rule_cases import finding, healthy
+from slow_cases import first_fast
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Condition, EvalMetric, Evaluation, Setting
 from ptt.diagnostics.evidence.rewards import Rewards, Samples
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import is_outcome
-from ptt.diagnostics.model import Broken, Finding, Healthy, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.model import Broken, Healthy, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.rules import EVALUATION_RULES, REWARD_RULES
 
 MINE = {rule.id: rule for rule in (*EVALUATION_RULES, *REWARD_RULES)}
@@ -520,16 +521,11 @@ FEW: dict[str, Evidence] = {
 }
 
 
-def broken(verdict: RuleVerdict) -> Finding:
-    assert isinstance(verdict, Broken), verdict
-    return verdict.findings[0]
-
-
 @pytest.mark.parametrize("case", BROKEN)
 def test_broken(case: str) -> None:
     evidence, severity = BROKEN[case]
     rule = case.partition("/")[0]
-    found = broken(run(rule, evidence))
+    found = finding(run(rule, evidence))
     assert (found.id, found.severity) == (rule, severity)
     assert found.causes
     assert found.confirm
@@ -544,7 +540,7 @@ def test_spikes_of_an_evaluation_do_not_hide_one_another(places: tuple[int, ...]
     curve = np.random.default_rng(3).normal(0.5, 0.012, 15)
     assert isinstance(run("eval-spikes", made(figures=[figure(curve)])), Healthy)
     curve[list(places)] += np.linspace(0.25, 0.35, len(places))
-    found = broken(run("eval-spikes", made(figures=[figure(curve)])))
+    found = finding(run("eval-spikes", made(figures=[figure(curve)])))
     assert found.severity is Severity.MEDIUM
     assert found.evidence["spikes"] == len(places)
     curve[1::3] = 0.8
@@ -554,11 +550,11 @@ def test_spikes_of_an_evaluation_do_not_hide_one_another(places: tuple[int, ...]
 def test_one_answer_of_a_small_suite_is_no_spike_to_choose_a_checkpoint_by() -> None:
     solved = np.zeros(POINTS)
     solved[6] = 1 / 30
-    assert broken(run("eval-spikes", made(figures=[figure(solved)]))).severity is Severity.LOW
+    assert finding(run("eval-spikes", made(figures=[figure(solved)]))).severity is Severity.LOW
     solved[[1, 6]] = 1 / 30, 4 / 30
     assert isinstance(run("eval-spikes", made(figures=[figure(solved)])), Healthy)
     solved[6] = 20 / 30
-    assert broken(run("eval-spikes", made(figures=[figure(solved)]))).severity is Severity.MEDIUM
+    assert finding(run("eval-spikes", made(figures=[figure(solved)]))).severity is Severity.MEDIUM
 
 
 @pytest.mark.parametrize("case", HEALTHY)
@@ -575,14 +571,14 @@ def test_healthy(case: str) -> None:
 def test_a_share_of_rewards_that_is_not_all_is_not_rounded_to_all(successes: int, claim: str) -> None:
     rewards = np.zeros(3000)
     rewards[:successes] = 1.0
-    assert broken(run("reward-shape", made(singles=samples(rewards)))).claim.startswith(claim)
+    assert finding(run("reward-shape", made(singles=samples(rewards)))).claim.startswith(claim)
 
 
 @pytest.mark.parametrize(("metric", "usual", "odd"), [("reward/mean", 0.5, 55.0), ("reward/std", 0.4, 150.0)])
 def test_one_wild_step_of_the_logged_reward_is_a_finding_of_low_severity(metric: str, usual: float, odd: float) -> None:
     values = noisy(usual)
     values[70] = odd
-    found = broken(run("reward-outliers", made({metric: values})))
+    found = finding(run("reward-outliers", made({metric: values})))
     assert (found.severity, found.onset_step) == (Severity.LOW, 71)
     assert f"is {odd:.3g} at one step" in found.claim
     left = np.r_[noisy(usual)[:5] * [1, 0.7, 1.4, 0.8, 0.9], 1e-4 * np.abs(noisy(usual)[5:])]
@@ -636,7 +632,7 @@ def test_a_late_jump_is_a_note_that_tells_understanding_from_its_rival(follows: 
 
 def test_reward_and_outcome_part_where_the_outcome_is_lost() -> None:
     beside = made({"reward/mean": UP}, outcomes={"env/accuracy": noisy(step_at(0.6, 0.05, 60))})
-    found = broken(run("reward-hacking", beside))
+    found = finding(run("reward-hacking", beside))
     assert found.onset_step is not None
     assert 60 <= found.onset_step <= 80
     assert found.onset_interval is not None
@@ -697,7 +693,7 @@ def healthy_run(seed: int) -> Evidence:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("block", [*range(5), *(pytest.param(block, marks=pytest.mark.slow) for block in range(5, 10))])
+@pytest.mark.parametrize("block", first_fast(range(10)))
 def test_two_hundred_healthy_runs_raise_nothing(block: int) -> None:
     assert [text for seed in range(block * 20, block * 20 + 20) for text in loud(healthy_run(seed))] == []
 
@@ -705,14 +701,14 @@ def test_two_hundred_healthy_runs_raise_nothing(block: int) -> None:
 def test_a_fall_is_dated_where_its_values_fall_and_not_where_a_mean_over_twenty_does() -> None:
     values = np.r_[noisy(0.9, sd=0.08, count=30), noisy(0.25, sd=0.08, count=30, seed=1)]
     reward = series_of("reward/mean", values, steps=range(1, 121, 2))  # every second step
-    found = broken(run("reward-fell", made({"reward/mean": reward})))  # type: ignore[dict-item]
+    found = finding(run("reward-fell", made({"reward/mean": reward})))  # type: ignore[dict-item]
     assert found.onset_step == 61
     assert found.onset_interval is not None
     assert found.onset_interval[0] <= 61 <= found.onset_interval[1] <= 65
 
 
 def test_an_evaluation_that_turned_is_left_behind_where_it_fell() -> None:
-    found = broken(run("eval-not-following", made({"reward/mean": UP}, figures=[figure(noisy(PEAKED, count=24))])))
+    found = finding(run("eval-not-following", made({"reward/mean": UP}, figures=[figure(noisy(PEAKED, count=24))])))
     assert found.onset_step is not None
     assert STEPS // 2 - 30 <= found.onset_step <= STEPS // 2 + 60
 
@@ -725,7 +721,7 @@ def test_an_outcome_shares_a_jump_only_by_jumping(sudden: bool) -> None:
 
 
 def test_a_reward_that_never_rose_says_how_small_a_rise_would_have_shown() -> None:
-    found = broken(run("reward-stuck", made({"reward/mean": noisy(0.05, sd=0.01, count=300)})))
+    found = finding(run("reward-stuck", made({"reward/mean": noisy(0.05, sd=0.01, count=300)})))
     would_show = found.evidence["would_show"]
     assert isinstance(would_show, float)
     assert 0.001 < would_show < 0.1
@@ -756,7 +752,7 @@ EASY = {"format": noisy(ramp(0.2, 1.0), sd=0.01)}
 
 @pytest.mark.parametrize("task", [noisy(0.44, sd=0.01, seed=3), noisy(ramp(0.009, 0.033), sd=0.002, seed=3)])
 def test_a_format_that_is_learnt_while_the_task_stands_still_is_told(task: Array) -> None:
-    found = broken(run("components-diverge", made(parts=EASY | {"correctness": task})))
+    found = finding(run("components-diverge", made(parts=EASY | {"correctness": task})))
     assert found.severity is Severity.MEDIUM
     assert "correctness stood still" in found.claim
 
@@ -769,7 +765,7 @@ def test_a_format_that_is_learnt_beside_the_task_or_when_it_is_solved_is_not(tas
 def test_a_true_score_near_nothing_beside_a_proxy_that_rises_is_hacking() -> None:
     proxy = {"reward/mean": noisy(ramp(0.22, 0.74))}
     true = np.abs(noisy(ramp(0.002, 0.014), sd=0.002, seed=4))
-    found = broken(run("reward-hacking", made(proxy | {"reward/true": true})))
+    found = finding(run("reward-hacking", made(proxy | {"reward/true": true})))
     assert found.severity is Severity.HIGH
     assert "stayed flat" in found.claim
     assert isinstance(run("reward-hacking", made(proxy | {"reward/true": noisy(ramp(0.2, 0.6), seed=4)})), Healthy)

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rule_cases import findings_of
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.evidence.excursions import ENGINES
-from ptt.diagnostics.model import Finding
 from ptt.diagnostics.parsers.io.answer_texts import is_right
 from ptt.diagnostics.parsers.io.console_incidents import QUEUES, SampleLines
 from ptt.diagnostics.parsers.io.result_outcomes import result_columns
@@ -38,10 +39,6 @@ def diagnosed(folder: Path, files: Mapping[str, Iterable[Row] | str], more: Call
     return ptt.diagnose(folder / "run")
 
 
-def of(found: ptt.Diagnosis, rule: str) -> list[Finding]:
-    return [finding for finding in found.findings if finding.id == rule]
-
-
 def episodes(*, limit: float, says: str) -> list[Row]:
     """Return episodes whose lengths grow towards a limit of time, which ends them as `says`."""
     generator = np.random.default_rng(2)
@@ -60,13 +57,15 @@ def episodes(*, limit: float, says: str) -> list[Row]:
 
 def test_a_limit_of_time_that_says_done_is_found_and_one_that_says_so_is_not(tmp_path: Path) -> None:
     silent = diagnosed(tmp_path / "a", {"episodes.jsonl": episodes(limit=1200, says="done")})
-    (found,) = of(silent, "silent-timeouts")
+    (found,) = findings_of(silent, "silent-timeouts")
     assert "1,200 s" in found.claim
     assert 'and say "done"' in found.claim
-    assert not of(
+    assert not findings_of(
         diagnosed(tmp_path / "b", {"episodes.jsonl": episodes(limit=1200, says="timeout")}), "silent-timeouts"
     )
-    assert not of(diagnosed(tmp_path / "c", {"episodes.jsonl": episodes(limit=9e9, says="done")}), "silent-timeouts")
+    assert not findings_of(
+        diagnosed(tmp_path / "c", {"episodes.jsonl": episodes(limit=9e9, says="done")}), "silent-timeouts"
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_durations_that_pile_up_by_design_or_say_so_are_no_silent_timeouts(
          "duration_s": took(step, place), "termination_reason": says(step, place)}
         for step in range(10, STEPS + 1, 10) for place in range(40)
     ]  # fmt: skip
-    assert not of(diagnosed(tmp_path, {"episodes.jsonl": rows}), "silent-timeouts")
+    assert not findings_of(diagnosed(tmp_path, {"episodes.jsonl": rows}), "silent-timeouts")
 
 
 @pytest.mark.parametrize(("paid", "told"), [(-1.0, False), (-2.0, True)])
@@ -100,7 +99,7 @@ def test_episodes_of_one_step_that_end_at_one_duration_earn_far_less_of_rewards_
          "duration_s": 1200.0 + place / 40 if place < 40 else 5.0 * place, "termination_reason": "done"}
         for place in range(120)
     ]  # fmt: skip
-    assert bool(of(diagnosed(tmp_path, {"episodes.jsonl": rows}), "silent-timeouts")) == told
+    assert bool(findings_of(diagnosed(tmp_path, {"episodes.jsonl": rows}), "silent-timeouts")) == told
 
 
 def answers(paid: Callable[[int, int], bool]) -> dict[str, list[Row]]:
@@ -117,10 +116,10 @@ def answers(paid: Callable[[int, int], bool]) -> dict[str, list[Row]]:
 
 def test_right_answers_that_earn_nothing_are_the_scorers_fault_since_they_do(tmp_path: Path) -> None:
     broken = diagnosed(tmp_path / "a", answers(lambda step, place: step < 30 or place % 4 == 1))
-    (found,) = of(broken, "right-answers-unpaid")
+    (found,) = findings_of(broken, "right-answers-unpaid")
     assert (found.onset_step, found.observed) == (30, 0.5)
     for name, paid in {"b": lambda _step, _place: True, "healed": lambda step, _place: step >= 40}.items():
-        assert not of(diagnosed(tmp_path / name, answers(paid)), "right-answers-unpaid")
+        assert not findings_of(diagnosed(tmp_path / name, answers(paid)), "right-answers-unpaid")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +152,7 @@ def test_samples_of_an_engine_that_got_no_weights_are_found_at_their_steps(tmp_p
          "weight_versions": ["default" if step == 40 and place < 16 else str(step)]}
         for step in (39, 40, 41) for place in range(64)
     ]  # fmt: skip
-    (found,) = of(diagnosed(tmp_path, {"rollouts.jsonl": rows}), "old-weights-in-batch")
+    (found,) = findings_of(diagnosed(tmp_path, {"rollouts.jsonl": rows}), "old-weights-in-batch")
     assert (found.onset_step, found.observed) == (40, 0.25)
 
 
@@ -172,7 +171,7 @@ def test_versions_of_each_update_and_replayed_samples_are_no_engine_without_weig
          "weight_versions": [str(version(step, place))]}
         for step in range(39, 46) for place in range(64)
     ]  # fmt: skip
-    assert not of(diagnosed(tmp_path, {"rollouts.jsonl": rows}), "old-weights-in-batch")
+    assert not findings_of(diagnosed(tmp_path, {"rollouts.jsonl": rows}), "old-weights-in-batch")
 
 
 def call(tool: str) -> Row:
@@ -210,7 +209,7 @@ def talks(messages: Callable[[int, int], list[Row]]) -> dict[str, list[Row]]:
 def test_a_call_without_a_result_is_lost_where_its_tool_answers_and_turns_are_left(
     tmp_path: Path, messages: Callable[[int, int], list[Row]], told: bool
 ) -> None:
-    assert bool(of(diagnosed(tmp_path, talks(messages)), "calls-not-made")) is told
+    assert bool(findings_of(diagnosed(tmp_path, talks(messages)), "calls-not-made")) is told
 
 
 @pytest.mark.parametrize("begins", ["and so it is 42", "Output: 42\nit is 42", "TOOL: 42\nit is 42"])
@@ -223,16 +222,16 @@ def test_what_a_result_begins_with_is_not_the_policy_that_went_on(tmp_path: Path
         ]
         for step in (10, 20, 30)
     }
-    assert bool(of(diagnosed(tmp_path, dumps), "calls-not-made")) is begins.startswith("and so")
+    assert bool(findings_of(diagnosed(tmp_path, dumps), "calls-not-made")) is begins.startswith("and so")
 
 
 @pytest.mark.parametrize(
     ("tool", "text", "by", "begins"),
-    [
+    first_fast([
         ("search", "No results found.", 1, 0), ("search", "No results found.", 2, 40),
         ("search", "No results found.", 3, None), ("bash", "\n", 3, None),
         ("python", "Error: UnknownError", 2, 0), ("python", "Error: Execution timed out after 10 seconds", 2, None),
-    ],
+    ], 3),
 )  # fmt: skip
 def test_results_are_useless_where_a_tool_fails_and_not_where_nothing_is_the_answer(
     tmp_path: Path, tool: str, text: str, by: int, begins: int | None
@@ -241,14 +240,15 @@ def test_results_are_useless_where_a_tool_fails_and_not_where_nothing_is_the_ans
         useless = step >= (begins or 0) and place % by == 0
         return [call(tool), result(text if useless else f"[Document 1] Rome, of {place} and {step}"), *DONE]
 
-    found = of(diagnosed(tmp_path, talks(messages)), "useless-results")
+    found = findings_of(diagnosed(tmp_path, talks(messages)), "useless-results")
     assert [finding.onset_step for finding in found] == ([] if begins is None else [max(10, begins)])
     assert all(finding.claim.startswith("From step 40 on (0% before), 50%") for finding in found if begins)
     assert all(("before step 40" in finding.next[1]) is bool(begins) for finding in found)
 
 
 @pytest.mark.parametrize(
-    ("share", "told"), [(lambda _step: 1, True), (lambda step: step > 12, True), (lambda step: step / 24, False)]
+    ("share", "told"),
+    first_fast([(lambda _step: 1, True), (lambda step: step > 12, True), (lambda step: step / 24, False)]),
 )
 def test_junk_is_the_engines_where_it_came_at_once(tmp_path: Path, share: Callable[[int], float], told: bool) -> None:
     dumps = {
@@ -259,7 +259,7 @@ def test_junk_is_the_engines_where_it_came_at_once(tmp_path: Path, share: Callab
         ]
         for step in range(1, 25)
     }  # fmt: skip
-    assert bool(of(diagnosed(tmp_path, dumps), "junk-samples")) is told
+    assert bool(findings_of(diagnosed(tmp_path, dumps), "junk-samples")) is told
 
 
 def test_rows_of_one_token_stand_for_episodes_that_never_ran(tmp_path: Path) -> None:
@@ -268,11 +268,11 @@ def test_rows_of_one_token_stand_for_episodes_that_never_ran(tmp_path: Path) -> 
          "response_length": 1 if step > 30 and place < 12 else 400}
         for step in range(10, 61, 10) for place in range(40)
     ]  # fmt: skip
-    (found,) = of(diagnosed(tmp_path / "a", {"rollouts.jsonl": rows}), "trained-on-failures")
+    (found,) = findings_of(diagnosed(tmp_path / "a", {"rollouts.jsonl": rows}), "trained-on-failures")
     assert (found.onset_step, found.observed) == (40, 0.3)
     assert "no token but the end was generated" in found.claim
     ended = [row | {"status": "completed"} for row in rows]  # by the policy, at its first token
-    assert not of(diagnosed(tmp_path / "b", {"rollouts.jsonl": ended}), "trained-on-failures")
+    assert not findings_of(diagnosed(tmp_path / "b", {"rollouts.jsonl": ended}), "trained-on-failures")
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_what_moved_with_a_fall_is_told_and_the_cost_since_then_is_counted(tmp_p
         return {"reward": (0.2 if late else 0.6) + noise, "env/stop_condition/no_tools": (0.8 if late else 0.1) + noise}
 
     found = diagnosed(tmp_path, {}, more)
-    (fell,) = of(found, "reward-fell")
+    (fell,) = findings_of(found, "reward-fell")
     assert fell.onset_step == 31
     assert "with it went env/stop_condition/no_tools" in fell.claim
     cost = json.loads(found.to_json())["cost"]
@@ -350,6 +350,6 @@ def test_a_selection_shows_where_training_gets_shorter_and_the_evaluation_does_n
         held = {"test/env/correct": 0.45 + noise, "test/env/turns_per_episode": 9.5 + noise} if step % 10 == 0 else {}
         return row | held | {"off_policy/dropped": 4.0}
 
-    (found,) = of(diagnosed(tmp_path, {}, more), "survivors-only")
+    (found,) = findings_of(diagnosed(tmp_path, {}, more), "survivors-only")
     assert "as test/env/correct measures them" in found.claim
     assert "env/turns_per_episode" in found.claim

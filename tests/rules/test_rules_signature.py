@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 from builders import Scale, Story, aggregates, evidence_of, hump, rising, sequences_of, series_of, steady, stepped
+from slow_cases import first_fast
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import finite_series
@@ -85,6 +86,7 @@ def evidence(story: str) -> Evidence:
     return evidence_of(sequences_of(STORIES[story]))
 
 
+@cache
 def judged(story: str, **limits: float) -> Judgement:
     return judge(replace(evidence(story), limits={ID: limits}), aggregates())
 
@@ -132,6 +134,7 @@ def test_a_step_is_dated_where_it_comes_and_passes_its_limit_there() -> None:
         assert 25 <= first <= 31 <= last <= 35
 
 
+@pytest.mark.slow
 def test_a_step_to_just_above_the_limit_is_dated_all_the_same() -> None:
     """p95 ends near its limit of 1 nat, so noise decides when the limit is passed; the step itself is plain."""
     for seed in range(5):
@@ -466,7 +469,7 @@ def test_the_lead_is_from_alarm_to_alarm() -> None:
     assert (blind.lead_steps, blind.lead_is_lower_bound, blind.lead_interval) == (None, False, None)
 
 
-@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("every", first_fast([1, 2]))
 def test_a_lead_counts_no_step_that_tokens_and_curves_do_not_both_cover(every: int) -> None:
     """One metric of six may be logged at every second step: it covers the step after its last value."""
     frame = sequences_of(Story(post=rising(0.05, 6.0), steps=120))
@@ -508,6 +511,7 @@ def test_a_tail_whose_mean_has_not_alarmed_yet_has_no_lead() -> None:
     assert signature.lead_steps is None
 
 
+@pytest.mark.slow
 def test_every_number_of_a_judgement_is_finite_or_absent() -> None:
     for story in STORIES:
         judgement = judged(story)
@@ -521,6 +525,7 @@ def test_every_number_of_a_judgement_is_finite_or_absent() -> None:
         assert all(number is None or math.isfinite(number) for number in numbers), story
 
 
+@pytest.mark.slow
 def test_runs_in_which_nothing_happens_do_not_show_the_signature() -> None:
     for seed in range(12):
         made = sequences_of(Story(steps=24, sequences=10, text=steady(0.4), post=steady(0.8), seed=100 + seed))

@@ -13,13 +13,15 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import Array, evidence_of, series_of
+from rule_cases import finding, level
+from samples_calls import jsonl
 
 import ptt
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.machines import Event, Machines, gather_machines, ranks_table
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Diagnosis, Finding, Healthy, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.model import Broken, Diagnosis, Healthy, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.pipeline import RunLocation, judge_run
 from ptt.diagnostics.rules import SYSTEMS_RULES
 from ptt.diagnostics.schema import METRICS, RANKS
@@ -27,10 +29,6 @@ from ptt.diagnostics.store.wide_metrics import WideMetrics
 
 BY_ID = {rule.id: rule for rule in SYSTEMS_RULES}
 Metrics = Mapping[str, Series | Array]
-
-
-def noise(level: float, count: int = 100, *, seed: int = 1, share: float = 0.05) -> Array:
-    return level * (1 + share * np.random.default_rng(seed).normal(size=count))
 
 
 def run(
@@ -51,11 +49,6 @@ def run(
     return BY_ID[rule].run(replace(evidence, algorithm=Algorithm(family=Family.ONLINE)))
 
 
-def finding(verdict: RuleVerdict) -> Finding:
-    assert isinstance(verdict, Broken), verdict
-    return verdict.findings[0]
-
-
 def ranks_of(values: Mapping[int, Array], *, name: str = "phase/forward", **columns: Any) -> Machines | None:
     rows = [
         {"step": step, "rank": rank, "name": name, "value": value, "source": f"traces-r{rank}.jsonl", **columns}
@@ -66,7 +59,7 @@ def ranks_of(values: Mapping[int, Array], *, name: str = "phase/forward", **colu
 
 
 def jump(early: float, late: float, *, at: int = 50, count: int = 100) -> Array:
-    return np.concatenate([noise(early, at), noise(late, count - at, seed=2)])
+    return np.concatenate([level(early, at), level(late, count - at, seed=2)])
 
 
 def test_times_of_nothing_are_no_level_to_slow_down_from() -> None:
@@ -89,8 +82,8 @@ def test_steps_that_take_longer_are_found_where_they_begin() -> None:
 
 
 def test_steps_that_share_a_generation_are_taken_together() -> None:
-    slow = np.tile([1.3, 0.2], 30) * noise(1.0, 60)
-    fast = np.tile([0.4, 0.2], 50) * noise(1.0, 100)
+    slow = np.tile([1.3, 0.2], 30) * level(1.0, 60)
+    fast = np.tile([0.4, 0.2], 50) * level(1.0, 100)
     found = finding(run("throughput-drop", {"time/step": np.concatenate([fast, slow])}))
     assert found.onset_step == pytest.approx(101, abs=2)
     assert found.evidence["early_s"] == pytest.approx(0.3, rel=0.1)
@@ -122,7 +115,7 @@ def test_longer_answers_are_no_slower_machines() -> None:
         assert verdict.notes[0].severity is Severity.LOW
     verdict = run("throughput-drop", {"time/step": times, "tokens/seen": np.cumsum(lengths)})
     assert isinstance(verdict, Healthy)
-    slower = finding(run("throughput-drop", {"time/step": times, "len/response_mean": noise(200.0)}))
+    slower = finding(run("throughput-drop", {"time/step": times, "len/response_mean": level(200.0)}))
     assert slower.evidence["work_ratio"] == pytest.approx(1.0, abs=0.05)
 
 
@@ -138,7 +131,7 @@ def test_work_that_hardly_grew_explains_no_slower_steps(growth: float) -> None:
 
 
 def test_the_part_of_the_step_that_grew_is_named() -> None:
-    parts = {"timing_s/gen": jump(5.0, 25.0), "timing_s/update_actor": noise(4.0), "timing_s/step": jump(10.0, 30.0)}
+    parts = {"timing_s/gen": jump(5.0, 25.0), "timing_s/update_actor": level(4.0), "timing_s/step": jump(10.0, 30.0)}
     other = {name: replace(series_of(name, values), raw_name=name) for name, values in parts.items()}
     found = finding(run("throughput-drop", {"time/step": jump(10.0, 30.0)}, other=other))
     assert found.evidence["grew_most"] == "timing_s/gen"
@@ -149,19 +142,19 @@ def test_throughput_stands_in_for_the_time_of_a_step() -> None:
     assert finding(run("throughput-drop", {"throughput/tokens": jump(9000.0, 4000.0)})).observed == pytest.approx(
         2.25, rel=0.05
     )
-    assert isinstance(run("throughput-drop", {"throughput/tokens": noise(9000.0)}), Healthy)
+    assert isinstance(run("throughput-drop", {"throughput/tokens": level(9000.0)}), Healthy)
 
 
 def test_rows_of_microsofts_callback_count_only_where_they_go_on() -> None:
     lasting = series_of("slowdown_factor", [1.6, 1.7, 1.8, 1.7], steps=[40, 60, 80, 100])
     now_and_then = series_of("slowdown_factor", [1.6, 1.7, 1.8], steps=[10, 30, 50])
-    metrics = {"loss/total": noise(1.0)}
+    metrics = {"loss/total": level(1.0)}
     assert isinstance(run("throughput-drop", metrics, other={"slowdown_factor": lasting}), Broken)
     assert isinstance(run("throughput-drop", metrics, other={"slowdown_factor": now_and_then}), Healthy)
 
 
 def test_memory_that_grows_towards_the_device_is_found() -> None:
-    growing = np.linspace(40.0, 76.0, 100) * noise(1.0, share=0.005)
+    growing = np.linspace(40.0, 76.0, 100) * level(1.0, share=0.005)
     found = finding(run("memory-growth", {"mem/peak_gb": growing}, gpu_memory_gb=80.0))
     assert found.severity is Severity.HIGH
     assert (
@@ -174,7 +167,7 @@ def test_memory_that_grows_towards_the_device_is_found() -> None:
 @pytest.mark.parametrize(
     "memory",
     [
-        noise(79.0, share=0.001),  # nearly full, and steady
+        level(79.0, share=0.001),  # nearly full, and steady
         np.concatenate([np.linspace(40.0, 60.0, 30), np.full(70, 60.0)]),  # a peak that settles
         np.linspace(40.0, 46.0, 100),
     ],
@@ -185,7 +178,7 @@ def test_memory_that_is_high_or_settles_is_healthy(memory: Array) -> None:
 
 
 def test_imbalance_matters_where_a_device_is_nearly_full() -> None:
-    levels = {0: noise(95.0, share=0.01), 1: noise(50.0, share=0.01, seed=2)}
+    levels = {0: level(95.0, share=0.01), 1: level(50.0, share=0.01, seed=2)}
     full = ranks_of(levels, name="gpu.0.memoryAllocated")
     found = finding(run("memory-imbalance", machines=full))
     assert found.evidence["largest"] == "rank 0 gpu" or found.evidence["largest"] == "rank 0"
@@ -193,7 +186,7 @@ def test_imbalance_matters_where_a_device_is_nearly_full() -> None:
     verdict = run("memory-imbalance", machines=room)
     assert isinstance(verdict, Healthy)
     assert verdict.notes[0].severity is Severity.LOW
-    even = ranks_of({0: noise(95.0), 1: noise(95.0, seed=2)}, name="gpu.0.memoryAllocated")
+    even = ranks_of({0: level(95.0), 1: level(95.0, seed=2)}, name="gpu.0.memoryAllocated")
     verdict = run("memory-imbalance", machines=even)
     assert isinstance(verdict, Healthy)
     assert not verdict.notes
@@ -220,7 +213,7 @@ def test_devices_that_stand_idle_are_told_by_what_steps_lose(name: str) -> None:
     slower = finding(run("gpu-utilisation-fell", {"time/step": jump(10.0, 14.0)}, machines=falls))
     assert slower.severity is Severity.MEDIUM
     assert slower.onset_step == pytest.approx(51, abs=10)
-    for metrics in ({}, {"time/step": noise(10.0)}):
+    for metrics in ({}, {"time/step": level(10.0)}):
         verdict = run("gpu-utilisation-fell", metrics, machines=falls)
         assert isinstance(verdict, Healthy)
         assert verdict.notes[0].severity is Severity.LOW
@@ -231,11 +224,11 @@ def test_devices_that_stand_idle_are_told_by_what_steps_lose(name: str) -> None:
 
 
 def test_devices_that_are_busy_or_never_were_are_no_fall() -> None:
-    for levels in ({0: noise(90.0)}, {0: jump(20.0, 90.0)}, {0: jump(90.0, 60.0)}, {0: noise(90.0), 1: np.zeros(100)}):
+    for levels in ({0: level(90.0)}, {0: jump(20.0, 90.0)}, {0: jump(90.0, 60.0)}, {0: level(90.0), 1: np.zeros(100)}):
         verdict = run("gpu-utilisation-fell", machines=ranks_of(levels, name="gpu.0.gpu"))
         assert isinstance(verdict, Healthy)
         assert not verdict.notes
-    for unused in ({0: np.zeros(100)}, {0: noise(90.0, 20)}):
+    for unused in ({0: np.zeros(100)}, {0: level(90.0, 20)}):
         verdict = run("gpu-utilisation-fell", machines=ranks_of(unused, name="gpu.0.gpu"))
         assert isinstance(verdict, NotJudged)
 
@@ -256,18 +249,18 @@ def test_devices_that_are_busy_or_never_were_are_no_fall() -> None:
     ],
 )
 def test_counters_with_memory_in_their_name_are_not_what_is_held(name: str) -> None:
-    machines = ranks_of({0: noise(95.0), 1: noise(5.0, seed=2)}, name=name)
+    machines = ranks_of({0: level(95.0), 1: level(5.0, seed=2)}, name=name)
     assert isinstance(run("memory-imbalance", machines=machines), NotJudged)
     assert isinstance(run("memory-growth", machines=machines), NotJudged)
 
 
 def test_devices_that_the_run_does_not_use_are_no_imbalance() -> None:
-    nearly_empty = ranks_of({0: noise(95.0), 1: noise(95.0, seed=2), 2: noise(2.0)}, name="gpu.0.memoryAllocated")
+    nearly_empty = ranks_of({0: level(95.0), 1: level(95.0, seed=2), 2: level(2.0)}, name="gpu.0.memoryAllocated")
     assert isinstance(run("memory-imbalance", machines=nearly_empty), Healthy)
-    one = ranks_of({0: noise(95.0), 1: noise(2.0)}, name="gpu.0.memoryAllocated")
+    one = ranks_of({0: level(95.0), 1: level(2.0)}, name="gpu.0.memoryAllocated")
     assert isinstance(run("memory-imbalance", machines=one), NotJudged)
-    held = ranks_of({0: noise(95.0), 1: noise(95.0, seed=2), 2: noise(40.0)}, name="gpu.0.memoryAllocated")
-    work = ranks_of({0: noise(90.0), 1: noise(90.0), 2: np.zeros(100)}, name="gpu.0.gpu")
+    held = ranks_of({0: level(95.0), 1: level(95.0, seed=2), 2: level(40.0)}, name="gpu.0.memoryAllocated")
+    work = ranks_of({0: level(90.0), 1: level(90.0), 2: np.zeros(100)}, name="gpu.0.gpu")
     assert held is not None
     assert work is not None
     assert isinstance(run("memory-imbalance", machines=held), Broken)
@@ -275,7 +268,7 @@ def test_devices_that_the_run_does_not_use_are_no_imbalance() -> None:
 
 
 def test_a_chronic_straggler_is_named_with_its_rank() -> None:
-    times = {rank: noise(1.0, 200, seed=rank) for rank in range(8)}
+    times = {rank: level(1.0, 200, seed=rank) for rank in range(8)}
     times[5][80:] *= 1.6
     found = finding(run("stragglers", machines=ranks_of(times)))
     assert found.evidence["rank"] == "rank 5"
@@ -287,7 +280,7 @@ def test_a_chronic_straggler_is_named_with_its_rank() -> None:
 
 
 def test_a_straggler_is_held_against_one_rank_and_not_the_luckiest_of_each_window() -> None:
-    times = {rank: noise(1.0, 200, seed=rank, share=0.5).clip(0.2) for rank in range(16)}
+    times = {rank: level(1.0, 200, seed=rank, share=0.5).clip(0.2) for rank in range(16)}
     times[5] = 8 * times[5]
     machines = ranks_of(times)
     found = finding(run("stragglers", machines=machines))
@@ -296,7 +289,7 @@ def test_a_straggler_is_held_against_one_rank_and_not_the_luckiest_of_each_windo
 
 
 def test_one_slow_window_is_a_note() -> None:
-    times = {rank: noise(1.0, 200, seed=rank) for rank in range(4)}
+    times = {rank: level(1.0, 200, seed=rank) for rank in range(4)}
     times[2][80:100] *= 2
     verdict = run("stragglers", machines=ranks_of(times))
     assert isinstance(verdict, Healthy)
@@ -305,16 +298,16 @@ def test_one_slow_window_is_a_note() -> None:
 
 def test_a_rank_is_held_against_its_own_best_too() -> None:
     """Rank 0 has less to do by design; when it slows to the others' pace, only its own past tells."""
-    times = {rank: noise(1.0 if rank else 0.8, 200, seed=rank) for rank in range(4)}
+    times = {rank: level(1.0 if rank else 0.8, 200, seed=rank) for rank in range(4)}
     times[0][100:] *= 1.5
     found = finding(run("stragglers", machines=ranks_of(times)))
     assert (found.evidence["rank"], found.evidence["against"]) == ("rank 0", "its own best")
-    all_slow = {rank: jump(1.0, 2.0, at=100, count=200) * noise(1.0, 200, seed=rank) for rank in range(4)}
+    all_slow = {rank: jump(1.0, 2.0, at=100, count=200) * level(1.0, 200, seed=rank) for rank in range(4)}
     assert isinstance(run("stragglers", machines=ranks_of(all_slow)), Healthy)
 
 
 def test_whole_steps_by_rank_cannot_tell() -> None:
-    even = {rank: noise(1.0, 100, seed=9) for rank in range(4)}
+    even = {rank: level(1.0, 100, seed=9) for rank in range(4)}
     verdict = run("stragglers", machines=ranks_of(even, name="phase/train_step"))
     assert isinstance(verdict, NotJudged)
     assert "summed" in verdict.reason
@@ -322,13 +315,13 @@ def test_whole_steps_by_rank_cannot_tell() -> None:
 
 def test_one_process_has_no_ranks_to_compare() -> None:
     for rule in ("stragglers", "memory-imbalance"):
-        verdict = run(rule, {"time/step": noise(1.0)}, world_size=1)
+        verdict = run(rule, {"time/step": level(1.0)}, world_size=1)
         assert isinstance(verdict, NotJudged)
         assert not verdict.applies
 
 
 def test_a_rank_that_falls_silent_is_found() -> None:
-    times = {rank: noise(1.0, 200, seed=rank) for rank in range(4)}
+    times = {rank: level(1.0, 200, seed=rank) for rank in range(4)}
     times[3] = times[3][:120]
     found = finding(run("stragglers", machines=ranks_of(times)))
     assert found.onset_step == 121
@@ -343,6 +336,7 @@ def test_healthy_ranks_give_nothing() -> None:
         assert isinstance(run("stragglers", machines=ranks_of(times)), Healthy), seed
 
 
+@pytest.mark.slow
 def test_healthy_times_and_memory_give_nothing() -> None:
     for seed in range(96):  # six of each length and likeness
         generator = np.random.default_rng(seed)
@@ -362,21 +356,21 @@ def test_healthy_times_and_memory_give_nothing() -> None:
 
 
 def test_a_side_that_waits_is_found_and_generation_in_turns_is_not() -> None:
-    found = finding(run("idle-rollout", {"time/step": noise(10.0), "time/wait_rollout": jump(2.0, 7.0)}))
+    found = finding(run("idle-rollout", {"time/step": level(10.0), "time/wait_rollout": jump(2.0, 7.0)}))
     assert found.onset_step == pytest.approx(60, abs=5)
     assert (found.severity, found.evidence["who_waits"]) == (Severity.MEDIUM, "the trainer")
-    other_side = finding(run("idle-rollout", {"idle/rollout": noise(0.7)}))
+    other_side = finding(run("idle-rollout", {"idle/rollout": level(0.7)}))
     assert (other_side.severity, other_side.evidence["who_waits"]) == (Severity.LOW, "the sampler")  # from the start
-    assert isinstance(run("idle-rollout", {"time/step": noise(10.0), "time/wait_rollout": noise(2.0)}), Healthy)
-    turns = run("idle-rollout", {"time/step": noise(10.0), "time/generation": noise(9.5)})
+    assert isinstance(run("idle-rollout", {"time/step": level(10.0), "time/wait_rollout": level(2.0)}), Healthy)
+    turns = run("idle-rollout", {"time/step": level(10.0), "time/generation": level(9.5)})
     assert isinstance(turns, NotJudged)
 
 
 def test_scoring_that_takes_most_of_a_step_is_found() -> None:
-    found = finding(run("idle-rollout", {"time/step": noise(10.0), "time/reward": jump(1.0, 7.0)}))
+    found = finding(run("idle-rollout", {"time/step": level(10.0), "time/reward": jump(1.0, 7.0)}))
     assert found.severity is Severity.LOW
     assert found.evidence["who_waits"] == "both"
-    assert isinstance(run("idle-rollout", {"time/step": noise(10.0), "time/reward": noise(2.0)}), NotJudged)
+    assert isinstance(run("idle-rollout", {"time/step": level(10.0), "time/reward": level(2.0)}), NotJudged)
 
 
 @pytest.mark.parametrize(
@@ -395,7 +389,7 @@ def test_memory_that_ran_out_is_found(text: str) -> None:
     assert found.evidence["said"] == text
     went_on = finding(run("out-of-memory", said=[("stderr", text)], at=7, status="completed"))
     assert went_on.severity is Severity.MEDIUM
-    logged_on = run("out-of-memory", {"loss/total": noise(1.0)}, said=[("stderr", text)], at=7)
+    logged_on = run("out-of-memory", {"loss/total": level(1.0)}, said=[("stderr", text)], at=7)
     assert finding(logged_on).severity is Severity.MEDIUM
 
 
@@ -408,7 +402,7 @@ def test_memory_that_ran_out_is_told_by_the_limit_in_force() -> None:
 def test_memory_that_ran_out_beside_the_training_is_a_note() -> None:
     said = [("stdout", "Error loading model: CUDA out of memory. Tried to allocate 1008.00 MiB")]
     for context in ({"exit_record": False}, {"status": "completed"}):
-        verdict = run("out-of-memory", {"loss/total": noise(1.0)}, said=said, **context)
+        verdict = run("out-of-memory", {"loss/total": level(1.0)}, said=said, **context)
         assert isinstance(verdict, Healthy)
         assert [note.severity for note in verdict.notes] == [Severity.LOW]
 
@@ -419,14 +413,14 @@ def test_a_warning_about_memory_is_no_out_of_memory() -> None:
 
 
 def test_an_end_that_was_not_planned_is_found() -> None:
-    metrics = {"loss/total": noise(1.0)}
+    metrics = {"loss/total": level(1.0)}
     crashed = run("run-cut-short", metrics, said=[("stderr", "Traceback (most recent call last):")], max_steps=500)
     assert finding(crashed).severity is Severity.HIGH
     assert finding(run("run-cut-short", metrics, said=[("exit", "exit code 1 after 9 s")])).severity is Severity.HIGH
 
 
 def test_an_early_last_checkpoint_alone_is_a_note_and_a_finished_run_is_healthy() -> None:
-    metrics = {"loss/total": noise(1.0)}
+    metrics = {"loss/total": level(1.0)}
     for context in ({"max_steps": 500}, {"status": "running"}, {"status": "running", "max_steps": 500}):
         verdict = run("run-cut-short", metrics, **context)
         assert isinstance(verdict, Healthy)
@@ -439,7 +433,7 @@ def test_an_early_last_checkpoint_alone_is_a_note_and_a_finished_run_is_healthy(
 
 @pytest.mark.parametrize("rule", sorted(BY_ID))
 def test_without_a_record_nothing_is_judged(rule: str) -> None:
-    assert isinstance(run(rule, {"time/step": noise(1.0, 9), "mem/peak_gb": noise(1.0, 9)}), NotJudged)
+    assert isinstance(run(rule, {"time/step": level(1.0, 9), "mem/peak_gb": level(1.0, 9)}), NotJudged)
 
 
 def test_the_table_of_ranks_holds_mean_spread_and_score() -> None:
@@ -457,20 +451,16 @@ def judged(tmp_path: Path, write: Mapping[str, str]) -> Diagnosis:
     return judge_run(RunLocation(run=folder, store=tmp_path / "store", name="run"), Settings()).diagnosis
 
 
-def lines(rows: list[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
 def test_metrics_by_rank_are_told_by_the_names_of_their_files(tmp_path: Path) -> None:
     slow = {0: 1.0, 1: 1.0, 2: 1.9}
     files = {
-        f"metrics_rank{rank}.jsonl": lines(
+        f"metrics_rank{rank}.jsonl": jsonl(
             [
                 {"step": step, "timing_s/forward": float(value), "loss": 1.0 / step}
-                for step, value in enumerate(noise(level, 60, seed=rank), start=1)
+                for step, value in enumerate(level(seconds, 60, seed=rank), start=1)
             ]
-        )
-        for rank, level in slow.items()
+        ).decode()
+        for rank, seconds in slow.items()
     }
     diagnosis = judged(tmp_path, files)
     found = [one for one in diagnosis.findings if one.id == "stragglers"]
@@ -483,7 +473,8 @@ def test_a_run_of_microsofts_callback_that_was_killed_is_open(tmp_path: Path) ->
     rows = [{"step": step, "timestamp": "x", "metrics": {"grpo_loss": 0.1 / step}} for step in range(1, 41)]
     mortem = {"exit_reason": "oom", "last_step": 40, "traceback": "x\nCUDA out of memory.", "recent_events": []}
     diagnosis = judged(
-        tmp_path, {"ptt_run/metrics.jsonl": lines([header, *rows]), "ptt_run/postmortem.json": json.dumps(mortem)}
+        tmp_path,
+        {"ptt_run/metrics.jsonl": jsonl([header, *rows]).decode(), "ptt_run/postmortem.json": json.dumps(mortem)},
     )
     found = {one.id: one for one in diagnosis.findings}
     assert "run-cut-short" not in found

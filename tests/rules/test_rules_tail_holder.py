@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from builders import Scale, Story, aggregates, evidence_of, rising, sequences_of, steady, write_recorder_run
 from rich.console import Console
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.model import Answer, Broken, Finding, Link, Severity
@@ -135,7 +136,7 @@ def test_growth_in_both_slices_of_one_rank_is_about_that_rank() -> None:
     assert finding.link is Link.SYSTEMS
 
 
-@pytest.mark.parametrize("column", ["tool_names", "env", "attribute:prompt_source"])
+@pytest.mark.parametrize("column", first_fast(["tool_names", "env", "attribute:prompt_source"]))
 def test_values_that_differ_in_level_and_do_not_grow_are_no_finding(column: str) -> None:
     levels = {"high": story(steady(0.5)), "low": story(steady(0.1)), "lower": story(steady(0.05))}
     judgement = judged(column, levels)
@@ -143,7 +144,7 @@ def test_values_that_differ_in_level_and_do_not_grow_are_no_finding(column: str)
     assert not isinstance(judgement.verdict, Broken)
 
 
-@pytest.mark.parametrize("column", ["tool_names", "env", "rank"])
+@pytest.mark.parametrize("column", first_fast(["tool_names", "env", "rank"]))
 def test_a_value_that_merely_holds_most_tokens_is_not_named(column: str) -> None:
     few, many = (1, 0) if column == "rank" else ("few", "many")
     judgement = judged(column, {many: story(GROWS, sequences=16), few: story(GROWS, sequences=4)})
@@ -169,6 +170,7 @@ def test_growth_on_one_rank_of_four_that_the_run_hides_is_found_there(post: Scal
     assert finding.severity.at_least(Severity.MEDIUM)
 
 
+@pytest.mark.slow
 def test_growth_that_all_values_share_is_none_of_theirs_alone() -> None:
     weak = {rank: story(rising(0.3, 0.45), sequences=4, step_noise=0.3, seed=rank) for rank in range(4)}
     judgement = judged("rank", weak)
@@ -261,7 +263,7 @@ PARTS: dict[str, tuple[Any, tuple[Any, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize("column", PARTS)
+@pytest.mark.parametrize("column", first_fast(PARTS))
 def test_a_heavy_value_that_is_not_recorded_early_is_no_growth(column: str) -> None:
     heavy, others, words = PARTS[column]
     judgement = judge(evidence_of(passing(column, heavy, others, there=pl.col("step") > 30, post=STAYS)), aggregates())
@@ -269,7 +271,7 @@ def test_a_heavy_value_that_is_not_recorded_early_is_no_growth(column: str) -> N
     assert f"judged without {words} (from step 31 on)" in judgement.signature.reason
 
 
-@pytest.mark.parametrize("column", PARTS)
+@pytest.mark.parametrize("column", first_fast(PARTS))
 def test_growth_of_the_values_that_are_there_all_along_is_found(column: str) -> None:
     """A heavy value that vanishes hides it."""
     heavy, others, words = PARTS[column]
@@ -291,7 +293,7 @@ def test_a_column_that_numbers_the_times_of_a_run_is_none_of_its_parts() -> None
     assert judge(evidence_of(frame), aggregates()).signature.status is Answer.FOUND
 
 
-@pytest.mark.parametrize("column", ["env", "attribute:prompt_source"])
+@pytest.mark.parametrize("column", first_fast(["env", "attribute:prompt_source"]))
 def test_a_value_that_comes_late_and_grows_since_is_found_as_its_own(column: str) -> None:
     stories = {"new": story(rising(0.02, 2.5)), "old": story(STAYS), "older": story(STAYS)}
     frame = run_of_values(stories, column).filter((pl.col(column) != "new") | (pl.col("step") > 15)).drop("seq")

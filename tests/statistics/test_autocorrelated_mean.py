@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from scipy import signal, stats
+from slow_cases import first_fast
 
 from ptt.diagnostics.statistics import autocorrelated_mean
 from ptt.diagnostics.statistics.autocorrelated_mean import (
@@ -26,7 +27,7 @@ def noise(count: int, likeness: float, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("count", "likeness", "least"), [(40, 0.0, 0.92), (80, 0.4, 0.92), (120, 0.8, 0.9), (26, 0.8, 0.86)]
+    ("count", "likeness", "least"), first_fast([(40, 0.0, 0.92), (80, 0.4, 0.92), (120, 0.8, 0.9), (26, 0.8, 0.86)])
 )
 def test_the_interval_holds_the_true_mean_as_often_as_it_says(count: int, likeness: float, least: float) -> None:
     held = 0

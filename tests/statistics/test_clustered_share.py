@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import scipy.stats
+from slow_cases import first_fast
 
 from ptt.diagnostics.statistics.clustered_share import clustered_share, student_t, wilson
 from ptt.diagnostics.statistics.order_change import Scale, block_edges, find_change, order_p_value, smallest_seen
@@ -92,7 +93,7 @@ def test_no_change_is_found_as_often_as_the_p_value_says() -> None:
     assert np.mean(np.array(values) <= 0.05) == pytest.approx(0.05, abs=0.03)
 
 
-@pytest.mark.parametrize(("share", "rises"), [(0.6, False), (0.05, True)])
+@pytest.mark.parametrize(("share", "rises"), first_fast([(0.6, False), (0.05, True)]))
 def test_the_smallest_change_to_be_seen_is_found_nine_times_out_of_ten(share: float, *, rises: bool) -> None:
     weights, levels = np.full(60, 4.0), np.linspace(share, 1.0 if rises else 0.0, 400)
     spread = np.sqrt(levels * (1 - levels))

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import Scale, Story, sequences_of, tails_of
+from slow_cases import first_fast
 
 from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.statistics import bins
@@ -114,7 +115,7 @@ def third_means(tails: Tails, values: FloatArray) -> list[float]:
     return [float(np.nanmean(np.log(values[at == third]))) for third in (0, 2)]
 
 
-@pytest.mark.parametrize(("first", "last"), [(0.05, 0.95), (0.01, 0.99), (0.95, 0.05)])
+@pytest.mark.parametrize(("first", "last"), first_fast([(0.05, 0.95), (0.01, 0.99), (0.95, 0.05)]))
 def test_tool_use_that_changes_moves_no_tail_of_equally_many_tokens(first: float, last: float) -> None:
     raw, equal = [], []
     for seed in range(8):

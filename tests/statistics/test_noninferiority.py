@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.signal import lfilter
+from slow_cases import first_fast
 
 from benchmarks.gate_calibration import profile_of
 from benchmarks.tails_against import tails_against
@@ -101,6 +102,7 @@ def test_percentiles_of_spans_are_those_of_the_raw_tokens() -> None:
             assert one.units[number] == rows["model_mask"].list.all().not_().sum()
 
 
+@pytest.mark.slow
 def test_own_noise_is_how_far_a_percentile_of_other_sequences_would_lie() -> None:
     """Against brute force: the variance of the figure over runs made anew."""
     spans = (Span(1, 6),)
@@ -174,7 +176,7 @@ def test_a_tail_is_the_geometric_mean_of_both_percentiles() -> None:
 
 @pytest.mark.parametrize(
     ("steps", "likeness", "sd", "window"),
-    [(24, 0.8, 0.2, "all"), (60, 0.0, 0.2, "all"), (60, 0.8, 0.2, "late"), (240, 0.8, 0.1, "all")],
+    first_fast([(24, 0.8, 0.2, "all"), (60, 0.0, 0.2, "all"), (60, 0.8, 0.2, "late"), (240, 0.8, 0.1, "all")]),
 )
 def test_the_interval_holds_the_truth_under_noise_that_follows_itself(
     steps: int, likeness: float, sd: float, window: str
@@ -281,7 +283,7 @@ def test_the_order_of_seeds_is_of_no_consequence() -> None:
     )
 
 
-@pytest.mark.parametrize(("variants", "baselines"), [(1, 3), (3, 3)])
+@pytest.mark.parametrize(("variants", "baselines"), first_fast([(1, 3), (3, 3)]))
 def test_how_far_seeds_lie_apart_is_counted(variants: int, baselines: int) -> None:
     generator = np.random.default_rng([variants, baselines])
     inside, pairs = 0, 30

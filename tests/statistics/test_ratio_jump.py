@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from slow_cases import first_fast
 
 from ptt.diagnostics.statistics.level_jump import RatioJump, find_ratio_jump
 
@@ -58,14 +59,14 @@ def off_by(measures: dict[str, tuple[Array, float]], factor: float, at: int) -> 
     }
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("estimator", first_fast(ESTIMATORS))
 @pytest.mark.parametrize("share", [1.0, 0.2])
 def test_sound_accounts_do_not_part_whatever_is_logged(estimator: str, share: float) -> None:
     parted = [seed for seed in range(25) if jump_of(*accounts(seed, estimator, share=share)) is not None]
     assert len(parted) <= 1
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("estimator", first_fast(ESTIMATORS, 2))
 def test_a_measure_that_is_off_from_a_step_on_is_found_there(estimator: str) -> None:
     right = 0
     for seed in range(20):

@@ -11,6 +11,7 @@ import pytest
 from builders import Array
 from hypothesis import given
 from hypothesis import strategies as st
+from slow_cases import first_fast
 
 from ptt.diagnostics.statistics.recurring_excursions import (
     Excursions,
@@ -73,7 +74,7 @@ def test_noise_raises_no_more_alarms_than_stated(kind: str, count: int) -> None:
     assert alarms <= 3  # 1 is expected at most; more than 3 has a chance of 2%
 
 
-@pytest.mark.parametrize("kind", ["white", "t3", "follows itself", "rare rewards"])
+@pytest.mark.parametrize("kind", first_fast(["white", "t3", "follows itself", "rare rewards"]))
 def test_with_a_timing_of_chance_the_rate_still_holds(kind: str) -> None:
     generator = np.random.default_rng(len(kind))
     steps, events = np.arange(1, 201), {"evaluation": np.arange(10, 201, 10)}

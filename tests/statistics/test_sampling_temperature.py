@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from slow_cases import first_fast
 
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.surprisal_excess import sampling_temperature
@@ -19,7 +20,7 @@ def drawn(temperature: float, seed: int, tokens: int = 12_000) -> tuple[FloatArr
     return surprisal, -(np.exp(logp) * logp).sum(axis=1), np.arange(tokens) // 60
 
 
-@pytest.mark.parametrize("temperature", [0.7, 0.85, 1.0, 1.2, 1.5, 2.0])
+@pytest.mark.parametrize("temperature", first_fast([0.7, 0.85, 1.0, 1.2, 1.5, 2.0], 2))
 def test_the_temperature_is_estimated_within_its_error(temperature: float) -> None:
     found = [sampling_temperature(*drawn(temperature, seed)) for seed in range(12)]
     assert all(one is not None and (one.consistent or temperature < 0.85) for one in found)

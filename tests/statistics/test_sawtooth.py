@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rule_cases import wander
+from slow_cases import first_fast
 
 from ptt.diagnostics.statistics.sawtooth import find_sawtooth
 
@@ -50,7 +51,7 @@ def test_steps_recorded_in_bursts_show_it_too() -> None:
     assert abs(found.interval - 64) <= 1
 
 
-@pytest.mark.parametrize("likeness", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("likeness", first_fast([0.0, 0.5, 0.9]))
 def test_a_growing_level_with_noise_and_spikes_is_none(likeness: float) -> None:
     steps = np.arange(1, 301)
     for seed in range(40):

@@ -109,6 +109,7 @@ def test_rows_tell_length_model_tokens_and_observations_of_every_sequence() -> N
     assert rows["ok"].all()
 
 
+@pytest.mark.slow
 @repeatable
 @given(st.sets(st.integers(1, 34)), st.integers(1, 800))
 def test_no_cut_into_batches_chunks_or_files_changes_the_tables(cuts: set[int], chunk: int) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from rich.console import Console
+from slow_cases import first_fast
 from trace_diagnoses import failing_traces, healthy_traces
 from trace_stories import Step, ask, call, end, judge, say, write_episodes
 from typer.testing import CliRunner, Result
@@ -110,13 +111,16 @@ def _chats(folder: Path, task: Callable[[int], str], prompt: Callable[[int], str
 
 @pytest.mark.parametrize(
     ("task", "prompts", "paired"),
-    [
-        ("{}", ("Add {}.", "Add {}."), True),
-        ("{}", ("Add {}.", "Halve {}."), False),
-        ("task_{}", ("Add {}.", "Halve {}."), False),
-        ("Example #{}", ("Add {}.", "Halve {}."), False),
-        ("django-{}", ("Be brief. Mend {}.", "Be exact. Mend {}."), True),
-    ],
+    first_fast(
+        [
+            ("{}", ("Add {}.", "Add {}."), True),
+            ("{}", ("Add {}.", "Halve {}."), False),
+            ("task_{}", ("Add {}.", "Halve {}."), False),
+            ("Example #{}", ("Add {}.", "Halve {}."), False),
+            ("django-{}", ("Be brief. Mend {}.", "Be exact. Mend {}."), True),
+        ],
+        2,
+    ),
 )
 def test_a_running_number_alone_makes_no_two_tasks_one(
     tmp_path: Path, task: str, prompts: tuple[str, str], paired: bool
@@ -198,29 +202,26 @@ def test_findings_json_keeps_what_a_comparison_needs(tmp_path: Path) -> None:
         assert (share.hits, share.trials) == (of_store.diagnosis.measured[name].hits, share.trials)
 
 
-@pytest.fixture
-def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    monkeypatch.chdir(tmp_path)
-    return lambda *args: CliRunner().invoke(app, ["traces", *map(str, args)])
-
-
 def test_the_command_compares_with_files_a_folder_or_findings(invoke: Invoke, tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 2)):
         (tmp_path / name).mkdir()
         write_episodes(tmp_path / name, episodes(seed, success=0.5, tasks=8))
-    done = invoke("a", "--against", "b", "-o", "out")
+    done = invoke("traces", "a", "--against", "b", "-o", "out")
     assert done.exit_code == 0, done.output
     assert "Compared    a against b" in done.output
     assert {"compare.json", "compare.html"} <= {path.name for path in Path("out").iterdir()}
-    assert invoke("b", "-o", "kept").exit_code == 0
+    assert invoke("traces", "b", "-o", "kept").exit_code == 0
     for other in ("kept", "kept/findings.json"):
-        assert invoke("a", "--against", other, "-o", "out", "--json").stdout == Path("out/compare.json").read_text()
+        assert (
+            invoke("traces", "a", "--against", other, "-o", "out", "--json").stdout
+            == Path("out/compare.json").read_text()
+        )
 
 
 def test_what_cannot_be_compared_is_said(invoke: Invoke, tmp_path: Path) -> None:
     write_episodes(tmp_path, episodes(1, success=0.5, tasks=5))
-    assert invoke("agent.jsonl", "--against", "absent", "-o", "o").exit_code == 5
-    assert invoke("agent.jsonl", "--against", "agent.jsonl", "--redact").exit_code == 2
+    assert invoke("traces", "agent.jsonl", "--against", "absent", "-o", "o").exit_code == 5
+    assert invoke("traces", "agent.jsonl", "--against", "agent.jsonl", "--redact").exit_code == 2
 
 
 def test_judging_is_the_same_with_and_without_a_store(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def test_reports_show_the_short_name_and_files_keep_the_whole_one(tmp_path: Path
     assert any(FAILING in finding["claim"] for finding in findings["findings"])
 
 
+@pytest.mark.slow
 def test_two_servers_with_one_tool_are_told_apart_in_a_comparison(tmp_path: Path) -> None:
     other = FAILING.replace("acme", "other")
     sides = [api.traces(_traces(tmp_path / name, tool)) for name, tool in (("a", FAILING), ("b", other))]

@@ -27,12 +27,6 @@ from ptt.reports.traces.html import chapters, facts
 Invoke = Callable[..., Result]
 
 
-@pytest.fixture
-def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    monkeypatch.chdir(tmp_path)
-    return lambda *args: CliRunner().invoke(app, [*map(str, args)])
-
-
 def test_a_title_tells_of_a_change_only_where_one_is_found() -> None:
     healthy, failing = healthy_traces(), failing_traces()
     assert order_words(healthy, "success") == "success 63.3% of all (59.3% to 67.3%)"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slow_cases import first_fast
 
 from ptt import api
 from ptt.diagnostics.traces.model import TraceDiagnosis
@@ -144,7 +145,7 @@ FAILED: dict[str, tuple[str, str, Result, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", FAILED)
+@pytest.mark.parametrize("form", first_fast(FAILED, 12))
 def test_a_failure_is_seen_in_the_form_that_its_tool_gives_it(tmp_path: Path, form: str) -> None:
     tool, arguments, result, by = FAILED[form]
     assert outcomes(tmp_path, [(tool, arguments, result)]) == [(True, by)]
@@ -176,7 +177,7 @@ ANSWERS: dict[str, tuple[str, str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", ANSWERS)
+@pytest.mark.parametrize("form", first_fast(ANSWERS, 5))
 def test_an_answer_that_speaks_of_errors_is_no_failure(tmp_path: Path, form: str) -> None:
     ((failed, _),) = outcomes(tmp_path, [ANSWERS[form]])
     assert not failed

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from reward_sets import judge_set
 from trace_stories import found, not_judged
 
@@ -38,6 +39,7 @@ def test_a_reward_that_pays_for_calls_is_named_with_what_it_pays_for(tmp_path: P
     assert [one.severity for one in found(diagnosis, "calls-inflation")] == [Severity.MEDIUM]
 
 
+@pytest.mark.slow
 def test_a_reward_that_parts_from_the_outcome_alone_is_of_medium_severity(tmp_path: Path) -> None:
     (finding,) = found(judge_set(tmp_path, training(proxy=0.9, solved=-0.4)), "reward-hacking")
     assert finding.severity is Severity.MEDIUM
@@ -49,10 +51,12 @@ def test_learning_is_no_hacking(tmp_path: Path) -> None:
     assert not found(diagnosis, "calls-inflation")
 
 
+@pytest.mark.slow
 def test_a_run_that_collapses_is_no_hacking(tmp_path: Path) -> None:
     assert not found(judge_set(tmp_path, training(proxy=-0.3, solved=-0.4)), "reward-hacking")
 
 
+@pytest.mark.slow
 def test_a_small_part_that_rises_while_all_else_falls_is_no_hacking(tmp_path: Path) -> None:
     def one(rng: np.random.Generator, step: int, prompt: int) -> Mapping[str, float]:
         gone = float(np.clip((step - 15) / 15, 0, 1))

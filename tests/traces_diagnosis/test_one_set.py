@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from slow_cases import first_fast
 from trace_stories import Step, ask, call, end, found, judge, make, say
 
 from benchmarks import one_set
@@ -17,7 +18,7 @@ from ptt.reports.traces.answers import cost_line, steady
 MIDDLE = {rate: levels[1] for rate, levels in one_set.SIZES.items()}
 
 
-@pytest.mark.parametrize("rate", MIDDLE)
+@pytest.mark.parametrize("rate", first_fast(MIDDLE))
 def test_what_gets_worse_half_way_is_found_in_lines_that_are_shuffled(rate: str) -> None:
     diagnosis = one_set.judge(2, replace(one_set.Rates(), **{rate: MIDDLE[rate]}))
     assert one_set.is_found(diagnosis, rate)

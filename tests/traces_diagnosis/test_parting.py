@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from slow_cases import first_fast
 from trace_stories import Step, ask, call, end, found, judge, make, not_judged, say, write_episodes
 
 from benchmarks.parting_turns import WORLDS, World, measure
@@ -78,6 +79,7 @@ def test_where_none_is_labelled_the_reward_tells_attempts_apart(tmp_path: Path) 
     assert {parting.success.outcome for parting in diagnosis.partings} == {"unknown"}
 
 
+@pytest.mark.slow
 def test_a_failure_that_few_meet_is_a_note(tmp_path: Path) -> None:
     def rare(number: int) -> list[Step]:
         if number < 120:
@@ -96,7 +98,8 @@ def test_one_outcome_a_prompt_parts_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["wrong arguments", "wrong tool", "failed call", "an error that is not marked", "last turn tells"]
+    "name",
+    first_fast(["wrong arguments", "wrong tool", "failed call", "an error that is not marked", "last turn tells"], 2),
 )
 def test_planted_turns_are_located_far_better_than_by_chance(name: str) -> None:
     hits = measure(replace(WORLDS[name], groups=60), seeds=range(2))

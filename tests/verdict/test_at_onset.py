@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.model import Severity
@@ -47,13 +48,16 @@ def test_a_line_that_begins_where_the_reward_breaks_is_quoted_with_its_number(tm
 
 @pytest.mark.parametrize(
     "lines",
-    [
-        {step: [REFUSED] for step in range(1, STEPS + 1)},  # which came all along
-        {BREAKS - 15: [REFUSED]},  # long before
-        {BREAKS + 10: [REFUSED]},  # later
-        {BREAKS: ["Saved samples to the store"]},  # no trouble
-        {BREAKS: ["args: Namespace(max_retries=3, on_error='retry')"]},  # settings
-    ],
+    first_fast(
+        [
+            {step: [REFUSED] for step in range(1, STEPS + 1)},  # which came all along
+            {BREAKS - 15: [REFUSED]},  # long before
+            {BREAKS + 10: [REFUSED]},  # later
+            {BREAKS: ["Saved samples to the store"]},  # no trouble
+            {BREAKS: ["args: Namespace(max_retries=3, on_error='retry')"]},  # settings
+        ],
+        2,
+    ),
 )
 def test_other_lines_are_not(tmp_path: Path, lines: Mapping[int, Sequence[str]]) -> None:
     assert "console" not in fall_of(judged(tmp_path, lines))
@@ -61,16 +65,19 @@ def test_other_lines_are_not(tmp_path: Path, lines: Mapping[int, Sequence[str]])
 
 @pytest.mark.parametrize(
     ("line", "told"),
-    [
-        ("Loading checkpoint from: results/step_49", True),
-        ("Restored checkpoint state from disk, resuming from training step 50", True),
-        ("Loading checkpoint shards: 100%", False),
-        ("Loading checkpoint of the reference model", False),
-        ("loading the reference checkpoint", False),
-        ("Loading judge checkpoint from /models/judge", False),
-        ("Resuming generation of partial rollouts from the buffer", False),
-        ("Resume training disabled; will save every step: 50", False),
-    ],
+    first_fast(
+        [
+            ("Loading checkpoint from: results/step_49", True),
+            ("Restored checkpoint state from disk, resuming from training step 50", True),
+            ("Loading checkpoint shards: 100%", False),
+            ("Loading checkpoint of the reference model", False),
+            ("loading the reference checkpoint", False),
+            ("Loading judge checkpoint from /models/judge", False),
+            ("Resuming generation of partial rollouts from the buffer", False),
+            ("Resume training disabled; will save every step: 50", False),
+        ],
+        2,
+    ),
 )
 def test_a_start_from_a_checkpoint_is_told_where_the_reward_breaks(tmp_path: Path, line: str, told: bool) -> None:
     assert ("the run was started again at step 49" in fall_of(judged(tmp_path, {BREAKS: [line]}))) is told

@@ -49,6 +49,7 @@ def test_its_page_and_its_findings_say_so(fault: Diagnosis, tmp_path: Path) -> N
     assert json.loads(findings_json(read_findings(file), "0"))["stop_replay"] == json.loads(written)["stop_replay"]
 
 
+@pytest.mark.slow
 def test_a_healthy_run_would_have_gone_to_its_end(tmp_path: Path) -> None:
     diagnosis = judged(tmp_path, Story(steps=STEPS, post=steady(0.1)), kl=[0.02] * STEPS)
     assert diagnosis.stop_replay is not None

@@ -371,6 +371,7 @@ def _told(output: str) -> list[str]:
     return [line for line in output.splitlines() if "WARNING" in line or "STOP" in line]
 
 
+@pytest.mark.slow
 def test_a_trainer_that_ends_is_heard_through_the_pipe(run: GrowingRun, tmp_path: Path) -> None:
     command = ["watch", str(run.folder), "-o", str(tmp_path / "out"), "--json", "--from-trainer"]
     process = subprocess.Popen(
