@@ -773,3 +773,21 @@ def test_a_true_score_near_nothing_beside_a_proxy_that_rises_is_hacking() -> Non
     assert found.severity is Severity.HIGH
     assert "stayed flat" in found.claim
     assert isinstance(run("reward-hacking", made(proxy | {"reward/true": noisy(ramp(0.2, 0.6), seed=4)})), Healthy)
+
+
+RISEN_THEN_LOST = np.where(np.arange(STEPS) < 150, np.minimum(ramp(0.2, 2.6), 0.8), 0.45)
+
+
+@pytest.mark.parametrize(
+    ("beside", "explained"),
+    [
+        ({"env/accuracy": noisy(RISEN_THEN_LOST, seed=3)}, False),  # lost with the reward
+        ({"env/accuracy": noisy(np.minimum(ramp(0.2, 2.6), 0.8), seed=3)}, True),
+        ({"success_steps": ramp(12, 50)}, False),  # how long successes take
+    ],
+)
+def test_a_fall_is_explained_by_an_outcome_only_where_that_one_did_not_fall_too(
+    beside: dict[str, Array], explained: bool
+) -> None:
+    found = broken(run("reward-fell", made({"reward/mean": noisy(RISEN_THEN_LOST)}, parts=beside)))
+    assert ("yet " in found.claim) is explained

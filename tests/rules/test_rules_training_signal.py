@@ -78,9 +78,15 @@ def test_advantages_of_a_step_that_were_divided_by_almost_nothing_are_told() -> 
 def test_later_turns_are_cut_where_turns_grow_at_the_limit() -> None:
     turns = {"batch/steps_per_traj": series_of("batch/steps_per_traj", jump(6.0, 13.0))}
     told = judged("truncated-share", {"len/clipped_frac": jump(0.02, 0.9)}, other=turns)
-    assert "later turns never reach the loss" in broken(told).claim
-    steady = {"batch/steps_per_traj": series_of("batch/steps_per_traj", level(6.0))}
-    assert "turns" not in broken(judged("truncated-share", {"len/clipped_frac": jump(0.02, 0.9)}, other=steady)).claim
+    assert "later turns then never reach the loss" in broken(told).claim
+    for name, values in {
+        "batch/steps_per_traj": level(6.0),
+        "config/max_turns": np.repeat([4.0, 8.0], 50),  # what is allowed
+        "num_turns/mean": np.full(100, np.nan),
+    }.items():
+        others = {name: series_of(name, values)}
+        found = broken(judged("truncated-share", {"len/clipped_frac": jump(0.02, 0.9)}, other=others))
+        assert "turns" not in found.claim
 
 
 def test_advantages_that_begin_with_the_first_successes_do_not_explode() -> None:

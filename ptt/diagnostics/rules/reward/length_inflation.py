@@ -79,7 +79,7 @@ def _explained_otherwise(evidence: Evidence, start: int) -> str | None:
     """Return why a reward that does not rise says nothing of longer answers; None where it may."""
     reward = evidence.metrics.get("reward/mean")
     change = change_since_start(reward) if reward is not None else None
-    risen = risen_outcomes(evidence, start)
+    risen = risen_outcomes(evidence, start, start)
     if risen and change is not None and change.sds <= -CHANGE_SDS:
         return f"{risen[0].words} rose while the reward fell: it does not measure the outcome"
     lost = evidence.counters.lost if evidence.counters is not None else None

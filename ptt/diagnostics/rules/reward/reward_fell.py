@@ -71,7 +71,9 @@ def check(reward: Series, evidence: Evidence, limits: Limits) -> Verdict:
     verdict = _judged(reward, limits)
     if not isinstance(verdict, Finding):
         return verdict
-    risen = risen_outcomes(evidence, int(reward.finite()[0][reward.width - 1]))
+    start = int(reward.finite()[0][reward.width - 1])
+    best_step = verdict.evidence["best_step"]
+    risen = risen_outcomes(evidence, start, best_step if isinstance(best_step, int) else start)
     verdict = replace(verdict, claim=verdict.claim + _moved_with(evidence, verdict))
     return _though(verdict, risen) if risen else verdict
 
