@@ -220,7 +220,7 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
             conditions={CUT: points(0.95)},
             figures=[figure(points(0.01, sd=0.002), twin=noisy(0.6))],
         ),
-        Severity.HIGH,
+        Severity.MEDIUM,
     ),
     "eval-unlike-training/no tools": (
         made({CALLS: noisy(1.5)}, conditions={CALLS: np.zeros(POINTS)}),
@@ -773,6 +773,26 @@ def test_a_true_score_near_nothing_beside_a_proxy_that_rises_is_hacking() -> Non
     assert found.severity is Severity.HIGH
     assert "stayed flat" in found.claim
     assert isinstance(run("reward-hacking", made(proxy | {"reward/true": noisy(ramp(0.2, 0.6), seed=4)})), Healthy)
+
+
+JUNK = figure(points(0.01, sd=0.002), twin=noisy(0.6))
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        [JUNK, figure(points(0.6), "reward", twin=noisy(0.6))],  # another figure is as in training
+        [figure(points(0.7), "reward", twin=noisy(20.0))],  # paid on another scale
+        [figure(points(0.04, sd=0.003), twin=noisy(0.6))],  # a suite that is far harder
+        [figure(points(step_at(0.0, 0.5, 8, POINTS)), twin=noisy(0.6))],  # learnt late
+    ],
+)
+def test_an_evaluation_that_earns_something_is_no_junk(figures: list[EvalMetric]) -> None:
+    often = {CUT: points(0.6)}
+    beside = run("eval-unlike-training", made({CUT: noisy(0.02, sd=0.005)}, conditions=often, figures=figures))
+    assert [note.severity for note in healthy(beside).notes] == [Severity.LOW]
+    junk = broken(run("eval-unlike-training", made({CUT: noisy(0.02, sd=0.005)}, conditions=often, figures=[JUNK])))
+    assert "may be junk" in junk.claim
 
 
 RISEN_THEN_LOST = np.where(np.arange(STEPS) < 150, np.minimum(ramp(0.2, 2.6), 0.8), 0.45)
