@@ -72,7 +72,43 @@ def test_advantages_of_a_step_that_were_divided_by_almost_nothing_are_told() -> 
 
     found = broken(judged("advantage-scale", {}, other=spiked(7428.0)), severity=Severity.MEDIUM, near=61)
     assert "7,430 apart at step 61" in found.claim
+    assert found.limit == pytest.approx(30 * 5.2, rel=0.05)
+    assert found.observed == pytest.approx(7430, rel=0.01)
     healthy(judged("advantage-scale", {}, other=spiked(40.0)))  # a rare success in a large group
+    beside = {"grad_norm": level(0.3), "loss/total": np.where(np.arange(100) == 60, 40.0, level(0.1))}
+    claim = broken(judged("advantage-scale", beside, other=spiked(7428.0))).claim
+    assert "loss/total is 40 instead" in claim
+    assert "grad_norm" not in claim  # as ever
+
+
+def extremes(high: Array, low: Array, kind: str, prefix: str = "critic") -> dict[str, Series]:
+    names = {f"{prefix}/{kind}/max": high, f"{prefix}/{kind}/min": low}
+    return {name: series_of(name, values) for name, values in names.items()}
+
+
+def test_advantages_as_far_apart_as_their_rewards_were_divided_by_nothing_small() -> None:
+    rare = np.arange(100) % 25 == 9
+    fined = extremes(np.where(rare, 2.1, level(0.6)), np.where(rare, -98.0, -level(0.6)), "advantages")
+    paid = extremes(level(1.0), np.where(rare, -100.0, 0.0), "rewards")
+    healthy(judged("advantage-scale", {}, other=fined | paid))
+    healthy(judged("advantage-scale", {}, other=fined | {"critic/score/min": paid["critic/rewards/min"]}))
+    broken(judged("advantage-scale", {}, other=fined | extremes(level(1.0), np.zeros(100), "rewards")))
+    assert "unless its rewards" in broken(judged("advantage-scale", {}, other=fined)).claim
+    sparse = extremes(np.where(rare, 98.4, 0.0), np.where(rare, -1.6, 0.0), "advantages")
+    healthy(judged("advantage-scale", {}, other=sparse))  # nothing is usual
+
+
+def test_infinite_advantages_are_spikes_and_both_sides_are_of_one_prefix() -> None:
+    spiked = level(2.6)
+    spiked[[49, 89]] = np.inf
+    verdict = judged("advantage-scale", {}, other=extremes(spiked, -level(2.6), "advantages"))
+    assert isinstance(verdict, Broken)
+    assert "are infinite at step 50 and 1 more" in verdict.findings[0].claim
+    other = {"train/advantages/max": series_of("train/advantages/max", level(2.6))}
+    calm = extremes(level(2.6), -level(2.6), "advantages")
+    for logged in (other | calm, calm | other):
+        wild = logged | {"rollout/advantages/min": series_of("rollout/advantages/min", level(-9000.0))}
+        assert "ends at 5.18" in healthy(judged("advantage-scale", {}, other=wild)).reason
 
 
 def test_later_turns_are_cut_where_turns_grow_at_the_limit() -> None:
