@@ -93,7 +93,7 @@ def is_flat(one: SeriesOutcome) -> bool:
 
 
 def gained(one: SeriesOutcome) -> bool:
-    """Return whether a series got better, or looks so by half of what would have shown; True where nobody can tell."""
+    """Return whether a series got better, or looks so by half of what would have shown; True if that is unknown."""
     if one.early is None or one.late is None or one.detectable is None:
         return True
     if one.movement == {"higher": "rose", "lower": "fell"}.get(one.direction or ""):
