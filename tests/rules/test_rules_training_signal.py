@@ -272,3 +272,15 @@ def test_a_reward_of_distillation_says_nothing_of_what_happened() -> None:
         "len/response_mean": np.r_[level(900.0, 40), np.full(20, 4096.0)],
     }
     assert "reward" not in broken(judged("truncated-share", taught)).claim.replace("no reward is logged", "")
+
+
+@pytest.mark.parametrize(("early", "late", "severity"), [(0.95, 0.01, Severity.LOW), (0.01, 0.95, Severity.MEDIUM)])
+def test_a_task_is_solved_where_its_answers_are_whole_since_groups_fell_silent(
+    early: float, late: float, severity: Severity
+) -> None:
+    metrics = {
+        "reward/zero_std_frac": jump(0.1, 0.9, at=130, count=240),
+        "reward/mean": jump(0.3, 0.99, at=130, count=240),
+        "len/clipped_frac": jump(early, late, at=130, count=240),
+    }
+    broken(judged("no-signal-groups", metrics), severity=severity, near=131)
