@@ -12,7 +12,7 @@ from rule_cases import healthy
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Condition, EvalMetric, Evaluation, Setting
-from ptt.diagnostics.evidence.rewards import Rewards, Samples
+from ptt.diagnostics.evidence.rewards import Rewards, Samples, reward_component
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import is_outcome
 from ptt.diagnostics.model import Broken, Finding, Healthy, NotJudged, RuleVerdict, Severity
@@ -370,6 +370,9 @@ HELD_BETWEEN = (0.6, 0.35, 0.35, 0.1)
 HEALTHY: dict[str, Evidence] = {
     "constant-component": made(parts={"correctness": RIGHT, "format": FORM}),
     "constant-component/nothing to punish": made(parts={"correctness": RIGHT, "overlong_penalty": np.zeros(STEPS)}),
+    "constant-component/no error, no repetition": made(
+        parts={"correctness": RIGHT, "tool_error": np.zeros(STEPS), "repetition": np.zeros(STEPS)}
+    ),
     "reward-hacking/both rise": made(
         {"reward/mean": UP, "len/response_mean": LONGER}, outcomes={"env/accuracy": noisy(ramp(0.2, 0.7), seed=9)}
     ),
@@ -483,6 +486,7 @@ HEALTHY: dict[str, Evidence] = {
 
 FEW: dict[str, Evidence] = {
     "constant-component": made(parts={"correctness": RIGHT[:4], "format": np.zeros(4)}),
+    "constant-component/none varies": made(parts={"correctness": np.zeros(STEPS), "format": np.ones(STEPS)}),
     "reward-hacking/no outcome": made({"reward/mean": UP}),
     "reward-hacking/five points": made({"reward/mean": UP}, figures=[figure(points(0.4)[:5])]),
     "reward-hacking/noise hides it": made({"reward/mean": UP}, figures=[figure(points(0.4, sd=0.2))]),
@@ -773,6 +777,28 @@ def test_a_true_score_near_nothing_beside_a_proxy_that_rises_is_hacking() -> Non
     assert found.severity is Severity.HIGH
     assert "stayed flat" in found.claim
     assert isinstance(run("reward-hacking", made(proxy | {"reward/true": noisy(ramp(0.2, 0.6), seed=4)})), Healthy)
+
+
+def test_each_constant_component_is_told_with_its_own_count() -> None:
+    lost = np.where(np.arange(STEPS) < 30, 1.0, np.nan)
+    parts = {"correctness": RIGHT, "format": np.ones(STEPS), "xml": np.zeros(12), "language": lost}
+    claim = broken(run("constant-component", made(parts=parts))).claim
+    assert "`logged/format` is 1.0 at all 240 logged steps" in claim
+    assert "`logged/xml` is 0 at all 12 logged steps" in claim
+    assert "`logged/language` is 1.0 at 30 of 240 logged steps" in claim
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        *((f"reward/{name}", None) for name in ("scale", "threshold", "num_samples", "p10", "clip_ratio", "nan_count")),
+        ("reward/format_weight", None),
+        ("reward/tool_count", "tool_count"),
+        ("rewards/length/mean", "length"),
+    ],
+)
+def test_settings_and_statistics_of_the_reward_are_no_components(name: str, part: str | None) -> None:
+    assert reward_component(name) == part
 
 
 JUNK = figure(points(0.01, sd=0.002), twin=noisy(0.6))
