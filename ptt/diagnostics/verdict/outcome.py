@@ -92,9 +92,8 @@ def cost_of(diagnosis: Diagnosis, evidence: Evidence) -> Cost | None:
         return None
     if diagnosis.run.step_unit != STEP:
         return None
-    replay = diagnosis.stop_replay
-    stop = replay.step if replay is not None and replay.step is not None and replay.step < last else None
-    stop = stop if stop is not None and stop >= found.onset_step else None
+    stop = diagnosis.stop.step if diagnosis.stop is not None else None
+    stop = stop if stop is not None and found.onset_step <= stop < last else None
     steps, hours = last - found.onset_step + 1, _hours_since(evidence, found.onset_step - 1)
     hours_after_stop = None if stop is None else _hours_since(evidence, stop)
     if stop is None:
