@@ -30,6 +30,7 @@ from ptt.diagnostics.verdict.series_course import (
     FEW,
     MOSTLY,
     MOVED,
+    ends_off,
     gained,
     is_flat,
     shortened,
@@ -288,7 +289,7 @@ def _did(told: Told) -> str:
         return ""
     if not told.known:
         return "; ".join(map(tell_unknown, series)).join(("No name is known; ", "."))
-    flat = [one for one in series if is_flat(one) and one.count >= FEW and not turned(one)]
+    flat = [one for one in series if is_flat(one) and one.count >= FEW and not (turned(one) or ends_off(one))]
     flat = [one for one in flat if one.at_zero < MOSTLY]
     if len(flat) == len(series) and any(one.low != one.high for one in flat):
         return f"No curve moved beyond its noise: {'; '.join(map(tell_flat, flat))}."
