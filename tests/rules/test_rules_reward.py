@@ -254,6 +254,10 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
         made({"reward/mean": np.where(np.arange(STEPS) < STEPS - 4, noisy(0.6, sd=0.05, seed=4), 0.1)}),
         Severity.HIGH,
     ),
+    "reward-fell/half below zero, in the last four values": (
+        made({"reward/mean": np.where(np.arange(STEPS) < STEPS - 4, noisy(-0.05, sd=0.002, seed=4), -0.1)}),
+        Severity.MEDIUM,
+    ),
     "reward-fell/half left": (made({"reward/mean": noisy(step_at(0.8, 0.4))}), Severity.MEDIUM),
     "reward-fell/from a level that never rose": (
         made({"reward/mean": noisy(np.interp(np.arange(STEPS), [0, 130, 160], [0.62, 0.6, 0.3]), sd=0.01)}),
@@ -713,6 +717,16 @@ def test_a_fall_is_dated_where_its_values_fall_and_not_where_a_mean_over_twenty_
     assert found.onset_step == 61
     assert found.onset_interval is not None
     assert found.onset_interval[0] <= 61 <= found.onset_interval[1] <= 65
+
+
+@pytest.mark.parametrize(("name", "judged"), [("format/reward", False), ("accuracy", True)])
+def test_what_leans_along_within_its_noise_leaves_open_whether_a_reward_beside_it_follows(
+    name: str, judged: bool
+) -> None:
+    leaning, flat = figure(points(ramp(0.3, 0.7, POINTS), sd=0.15), "help/reward"), figure(points(0.4), name)
+    verdict = run("eval-not-following", made({"reward/mean": UP}, figures=[leaning, flat]))
+    assert isinstance(verdict, Broken if judged else NotJudged)
+    assert judged or "which its noise may explain" in str(verdict)
 
 
 def test_an_evaluation_that_turned_is_left_behind_where_it_fell() -> None:

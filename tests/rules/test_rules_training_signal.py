@@ -56,7 +56,7 @@ def test_rewards_that_are_logged_without_their_baseline_are_no_missing_one() -> 
         names = {f"critic/{kind}/{side}": values for kind in kinds for side, values in sides.items()}
         return {name: series_of(name, values) for name, values in names.items()}
 
-    for shift, answer in ((0.0, healthy), (0.5, broken)):
+    for shift, answer in ((0.0, not_judged), (0.5, broken)):
         logged = extremes(shift)
         mean = {"advantage/mean": level(shift), "reward/mean": level(0.3)}
         answer(judged("advantages-without-baseline", mean, other=logged))
