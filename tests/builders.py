@@ -242,7 +242,9 @@ def series_of(name: str, values: Sequence[float] | Array, *, steps: Sequence[int
         raw_name=f"logged/{name}",
         steps=np.arange(1, len(held) + 1) if steps is None else np.array(steps, dtype=np.int64),
         values=np.where(finite, held, np.nan),
-        flags=np.where(finite, Flag.FINITE, Flag.NAN).astype(np.uint8),
+        flags=np.select(
+            [finite, held == np.inf, held == -np.inf], [Flag.FINITE, Flag.POS_INF, Flag.NEG_INF], Flag.NAN
+        ).astype(np.uint8),
     )
 
 

@@ -13,7 +13,7 @@ from slow_cases import first_fast
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Condition, EvalMetric, Evaluation, Setting
-from ptt.diagnostics.evidence.rewards import Rewards, Samples
+from ptt.diagnostics.evidence.rewards import Rewards, Samples, reward_component
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import is_outcome
 from ptt.diagnostics.model import Broken, Healthy, NotJudged, RuleVerdict, Severity
@@ -221,7 +221,7 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
             conditions={CUT: points(0.95)},
             figures=[figure(points(0.01, sd=0.002), twin=noisy(0.6))],
         ),
-        Severity.HIGH,
+        Severity.MEDIUM,
     ),
     "eval-unlike-training/no tools": (
         made({CALLS: noisy(1.5)}, conditions={CALLS: np.zeros(POINTS)}),
@@ -254,6 +254,10 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
     "reward-fell/in the last four values": (
         made({"reward/mean": np.where(np.arange(STEPS) < STEPS - 4, noisy(0.6, sd=0.05, seed=4), 0.1)}),
         Severity.HIGH,
+    ),
+    "reward-fell/half below zero, in the last four values": (
+        made({"reward/mean": np.where(np.arange(STEPS) < STEPS - 4, noisy(-0.05, sd=0.002, seed=4), -0.1)}),
+        Severity.MEDIUM,
     ),
     "reward-fell/half left": (made({"reward/mean": noisy(step_at(0.8, 0.4))}), Severity.MEDIUM),
     "reward-fell/from a level that never rose": (
@@ -371,6 +375,9 @@ HELD_BETWEEN = (0.6, 0.35, 0.35, 0.1)
 HEALTHY: dict[str, Evidence] = {
     "constant-component": made(parts={"correctness": RIGHT, "format": FORM}),
     "constant-component/nothing to punish": made(parts={"correctness": RIGHT, "overlong_penalty": np.zeros(STEPS)}),
+    "constant-component/no error, no repetition": made(
+        parts={"correctness": RIGHT, "tool_error": np.zeros(STEPS), "repetition": np.zeros(STEPS)}
+    ),
     "reward-hacking/both rise": made(
         {"reward/mean": UP, "len/response_mean": LONGER}, outcomes={"env/accuracy": noisy(ramp(0.2, 0.7), seed=9)}
     ),
@@ -484,6 +491,7 @@ HEALTHY: dict[str, Evidence] = {
 
 FEW: dict[str, Evidence] = {
     "constant-component": made(parts={"correctness": RIGHT[:4], "format": np.zeros(4)}),
+    "constant-component/none varies": made(parts={"correctness": np.zeros(STEPS), "format": np.ones(STEPS)}),
     "reward-hacking/no outcome": made({"reward/mean": UP}),
     "reward-hacking/five points": made({"reward/mean": UP}, figures=[figure(points(0.4)[:5])]),
     "reward-hacking/noise hides it": made({"reward/mean": UP}, figures=[figure(points(0.4, sd=0.2))]),
@@ -707,6 +715,16 @@ def test_a_fall_is_dated_where_its_values_fall_and_not_where_a_mean_over_twenty_
     assert found.onset_interval[0] <= 61 <= found.onset_interval[1] <= 65
 
 
+@pytest.mark.parametrize(("name", "judged"), [("format/reward", False), ("accuracy", True)])
+def test_what_leans_along_within_its_noise_leaves_open_whether_a_reward_beside_it_follows(
+    name: str, judged: bool
+) -> None:
+    leaning, flat = figure(points(ramp(0.3, 0.7, POINTS), sd=0.15), "help/reward"), figure(points(0.4), name)
+    verdict = run("eval-not-following", made({"reward/mean": UP}, figures=[leaning, flat]))
+    assert isinstance(verdict, Broken if judged else NotJudged)
+    assert judged or "which its noise may explain" in str(verdict)
+
+
 def test_an_evaluation_that_turned_is_left_behind_where_it_fell() -> None:
     found = finding(run("eval-not-following", made({"reward/mean": UP}, figures=[figure(noisy(PEAKED, count=24))])))
     assert found.onset_step is not None
@@ -769,3 +787,63 @@ def test_a_true_score_near_nothing_beside_a_proxy_that_rises_is_hacking() -> Non
     assert found.severity is Severity.HIGH
     assert "stayed flat" in found.claim
     assert isinstance(run("reward-hacking", made(proxy | {"reward/true": noisy(ramp(0.2, 0.6), seed=4)})), Healthy)
+
+
+def test_each_constant_component_is_told_with_its_own_count() -> None:
+    lost = np.where(np.arange(STEPS) < 30, 1.0, np.nan)
+    parts = {"correctness": RIGHT, "format": np.ones(STEPS), "xml": np.zeros(12), "language": lost}
+    claim = broken(run("constant-component", made(parts=parts))).claim
+    assert "`logged/format` is 1.0 at all 240 logged steps" in claim
+    assert "`logged/xml` is 0 at all 12 logged steps" in claim
+    assert "`logged/language` is 1.0 at 30 of 240 logged steps" in claim
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        *((f"reward/{name}", None) for name in ("scale", "threshold", "num_samples", "p10", "clip_ratio", "nan_count")),
+        ("reward/format_weight", None),
+        ("reward/tool_count", "tool_count"),
+        ("rewards/length/mean", "length"),
+    ],
+)
+def test_settings_and_statistics_of_the_reward_are_no_components(name: str, part: str | None) -> None:
+    assert reward_component(name) == part
+
+
+JUNK = figure(points(0.01, sd=0.002), twin=noisy(0.6))
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        [JUNK, figure(points(0.6), "reward", twin=noisy(0.6))],  # another figure is as in training
+        [figure(points(0.7), "reward", twin=noisy(20.0))],  # paid on another scale
+        [figure(points(0.04, sd=0.003), twin=noisy(0.6))],  # a suite that is far harder
+        [figure(points(step_at(0.0, 0.5, 8, POINTS)), twin=noisy(0.6))],  # learnt late
+    ],
+)
+def test_an_evaluation_that_earns_something_is_no_junk(figures: list[EvalMetric]) -> None:
+    often = {CUT: points(0.6)}
+    beside = run("eval-unlike-training", made({CUT: noisy(0.02, sd=0.005)}, conditions=often, figures=figures))
+    assert [note.severity for note in healthy(beside).notes] == [Severity.LOW]
+    junk = broken(run("eval-unlike-training", made({CUT: noisy(0.02, sd=0.005)}, conditions=often, figures=[JUNK])))
+    assert "may be junk" in junk.claim
+
+
+RISEN_THEN_LOST = np.where(np.arange(STEPS) < 150, np.minimum(ramp(0.2, 2.6), 0.8), 0.45)
+
+
+@pytest.mark.parametrize(
+    ("beside", "explained"),
+    [
+        ({"env/accuracy": noisy(RISEN_THEN_LOST, seed=3)}, False),  # lost with the reward
+        ({"env/accuracy": noisy(np.minimum(ramp(0.2, 2.6), 0.8), seed=3)}, True),
+        ({"success_steps": ramp(12, 50)}, False),  # how long successes take
+    ],
+)
+def test_a_fall_is_explained_by_an_outcome_only_where_that_one_did_not_fall_too(
+    beside: dict[str, Array], explained: bool
+) -> None:
+    found = broken(run("reward-fell", made({"reward/mean": noisy(RISEN_THEN_LOST)}, parts=beside)))
+    assert ("yet " in found.claim) is explained

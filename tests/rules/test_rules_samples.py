@@ -307,13 +307,31 @@ def test_a_reward_that_falls_while_the_outcome_rises_is_no_worse_policy(tmp_path
     def log(step: int, generator: np.random.Generator) -> dict[str, float]:
         noise, part = 0.01 * generator.normal(size=3), step / STEPS
         reward = 0.5 - 0.4 * max(0.0, part - 0.5)
-        return {"reward": reward + noise[0], "env/all/correct": 0.4 + 0.2 * part + noise[1], "grad_norm": 0.3,
-                "completions/mean_length": 1000 * (1 + part)}  # fmt: skip
+        return {"reward": reward + noise[0], "env/all/correct": 0.4 + 0.1 * part + noise[1], "grad_norm": 0.3,
+                "completions/mean_length": 1000 * (1 + 3 * part)}  # fmt: skip
 
     found = diagnosed(tmp_path, log)
     (fell,) = findings_of(found, "reward-fell")
     assert "yet env/all/correct" in fell.claim
-    assert not findings_of(found, "length-inflation")
+    (open_,) = (one for one in found.not_judged if one.id == "length-inflation")
+    assert "the reward does not measure the outcome" in open_.reason
+
+
+@pytest.mark.parametrize(("rises", "hidden"), [(True, True), (False, False)])
+def test_failures_hide_what_longer_answers_gain_only_where_they_became_more(
+    tmp_path: Path, rises: bool, hidden: bool
+) -> None:
+    def log(step: int, generator: np.random.Generator) -> dict[str, float]:
+        noise, part = 0.01 * generator.normal(size=2), step / STEPS
+        lost = 0.3 * max(0.0, part - 0.3) if rises else 0.13
+        ended = 0.97 - lost + 0.3 * noise[1]
+        return {"reward": 0.5 + noise[0], "completions/mean_length": 400 * (1 + 3 * max(0.0, part - 0.3)),
+                "train/natural_termination_rate": ended, "train/truncation_rate": 0.02}  # fmt: skip
+
+    found = diagnosed(tmp_path, log)
+    assert bool(findings_of(found, "length-inflation")) is not hidden
+    why = [one.reason for one in found.not_judged if one.id == "length-inflation"]
+    assert ["lost to failures" in one for one in why] == [True] * hidden
 
 
 def consoles(folder: Path, lines: Callable[[int], int], reward: Callable[[int], float], rows: str) -> ptt.Diagnosis:

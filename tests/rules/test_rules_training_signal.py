@@ -56,7 +56,7 @@ def test_rewards_that_are_logged_without_their_baseline_are_no_missing_one() -> 
         names = {f"critic/{kind}/{side}": values for kind in kinds for side, values in sides.items()}
         return {name: series_of(name, values) for name, values in names.items()}
 
-    for shift, answer in ((0.0, healthy), (0.5, broken)):
+    for shift, answer in ((0.0, not_judged), (0.5, broken)):
         logged = extremes(shift)
         mean = {"advantage/mean": level(shift), "reward/mean": level(0.3)}
         answer(judged("advantages-without-baseline", mean, other=logged))
@@ -72,15 +72,57 @@ def test_advantages_of_a_step_that_were_divided_by_almost_nothing_are_told() -> 
 
     found = broken(judged("advantage-scale", {}, other=spiked(7428.0)), severity=Severity.MEDIUM, near=61)
     assert "7,430 apart at step 61" in found.claim
+    assert found.limit == pytest.approx(30 * 5.2, rel=0.05)
+    assert found.observed == pytest.approx(7430, rel=0.01)
     healthy(judged("advantage-scale", {}, other=spiked(40.0)))  # a rare success in a large group
+    beside = {"grad_norm": level(0.3), "loss/total": np.where(np.arange(100) == 60, 40.0, level(0.1))}
+    claim = broken(judged("advantage-scale", beside, other=spiked(7428.0))).claim
+    assert "loss/total is 40 instead" in claim
+    assert "grad_norm" not in claim  # as ever
+
+
+def extremes(high: Array, low: Array, kind: str, prefix: str = "critic") -> dict[str, Series]:
+    names = {f"{prefix}/{kind}/max": high, f"{prefix}/{kind}/min": low}
+    return {name: series_of(name, values) for name, values in names.items()}
+
+
+def test_advantages_as_far_apart_as_their_rewards_were_divided_by_nothing_small() -> None:
+    rare = np.arange(100) % 25 == 9
+    fined = extremes(np.where(rare, 2.1, level(0.6)), np.where(rare, -98.0, -level(0.6)), "advantages")
+    paid = extremes(level(1.0), np.where(rare, -100.0, 0.0), "rewards")
+    healthy(judged("advantage-scale", {}, other=fined | paid))
+    healthy(judged("advantage-scale", {}, other=fined | {"critic/score/min": paid["critic/rewards/min"]}))
+    broken(judged("advantage-scale", {}, other=fined | extremes(level(1.0), np.zeros(100), "rewards")))
+    assert "unless its rewards" in broken(judged("advantage-scale", {}, other=fined)).claim
+    sparse = extremes(np.where(rare, 98.4, 0.0), np.where(rare, -1.6, 0.0), "advantages")
+    healthy(judged("advantage-scale", {}, other=sparse))  # nothing is usual
+
+
+def test_infinite_advantages_are_spikes_and_both_sides_are_of_one_prefix() -> None:
+    spiked = level(2.6)
+    spiked[[49, 89]] = np.inf
+    verdict = judged("advantage-scale", {}, other=extremes(spiked, -level(2.6), "advantages"))
+    assert isinstance(verdict, Broken)
+    assert "are infinite at step 50 and 1 more" in verdict.findings[0].claim
+    other = {"train/advantages/max": series_of("train/advantages/max", level(2.6))}
+    calm = extremes(level(2.6), -level(2.6), "advantages")
+    for logged in (other | calm, calm | other):
+        wild = logged | {"rollout/advantages/min": series_of("rollout/advantages/min", level(-9000.0))}
+        assert "ends at 5.18" in healthy(judged("advantage-scale", {}, other=wild)).reason
 
 
 def test_later_turns_are_cut_where_turns_grow_at_the_limit() -> None:
     turns = {"batch/steps_per_traj": series_of("batch/steps_per_traj", jump(6.0, 13.0))}
     told = judged("truncated-share", {"len/clipped_frac": jump(0.02, 0.9)}, other=turns)
-    assert "later turns never reach the loss" in broken(told).claim
-    steady = {"batch/steps_per_traj": series_of("batch/steps_per_traj", level(6.0))}
-    assert "turns" not in broken(judged("truncated-share", {"len/clipped_frac": jump(0.02, 0.9)}, other=steady)).claim
+    assert "later turns then never reach the loss" in broken(told).claim
+    for name, values in {
+        "batch/steps_per_traj": level(6.0),
+        "config/max_turns": np.repeat([4.0, 8.0], 50),  # what is allowed
+        "num_turns/mean": np.full(100, np.nan),
+    }.items():
+        others = {name: series_of(name, values)}
+        found = broken(judged("truncated-share", {"len/clipped_frac": jump(0.02, 0.9)}, other=others))
+        assert "turns" not in found.claim
 
 
 def test_advantages_that_begin_with_the_first_successes_do_not_explode() -> None:
@@ -230,3 +272,15 @@ def test_a_reward_of_distillation_says_nothing_of_what_happened() -> None:
         "len/response_mean": np.r_[level(900.0, 40), np.full(20, 4096.0)],
     }
     assert "reward" not in broken(judged("truncated-share", taught)).claim.replace("no reward is logged", "")
+
+
+@pytest.mark.parametrize(("early", "late", "severity"), [(0.95, 0.01, Severity.LOW), (0.01, 0.95, Severity.MEDIUM)])
+def test_a_task_is_solved_where_its_answers_are_whole_since_groups_fell_silent(
+    early: float, late: float, severity: Severity
+) -> None:
+    metrics = {
+        "reward/zero_std_frac": jump(0.1, 0.9, at=130, count=240),
+        "reward/mean": jump(0.3, 0.99, at=130, count=240),
+        "len/clipped_frac": jump(early, late, at=130, count=240),
+    }
+    broken(judged("no-signal-groups", metrics), severity=severity, near=131)

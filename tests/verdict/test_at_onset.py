@@ -10,8 +10,9 @@ import pytest
 from slow_cases import first_fast
 
 import ptt
-from ptt.diagnostics.model import Severity
+from ptt.diagnostics.model import Diagnosis, Severity
 from ptt.diagnostics.parsers.io.console_incidents import words_alike
+from ptt.reports.redact.redact import redacted
 
 STEPS, BREAKS = 80, 50
 REFUSED = "(EnvServer pid=7) aiohttp.ClientConnectorError: Cannot connect to host tools:8001 [refused]"
@@ -36,7 +37,7 @@ def judged(folder: Path, lines: Mapping[int, Sequence[str]], metrics: Metrics = 
     return ptt.diagnose(run)
 
 
-def fall_of(found: ptt.Diagnosis) -> str:
+def fall_of(found: Diagnosis) -> str:
     (claim,) = [one.claim for one in found.findings if one.id == "reward-fell"]
     return claim
 
@@ -44,6 +45,14 @@ def fall_of(found: ptt.Diagnosis) -> str:
 def test_a_line_that_begins_where_the_reward_breaks_is_quoted_with_its_number(tmp_path: Path) -> None:
     claim = fall_of(judged(tmp_path, {step: [REFUSED] * 2 for step in range(BREAKS, BREAKS + 10)}))
     assert f'the console says 20 times there, and never before: "{REFUSED}"' in claim
+
+
+def test_a_line_with_quotes_in_it_is_one_quote_that_is_masked_whole(tmp_path: Path) -> None:
+    line = 'ERROR: tool "falcon" failed for user “alice wonder” in project zebra; customer `acme" timed out'
+    found = judged(tmp_path, {step: [line] * 2 for step in range(BREAKS, BREAKS + 10)})
+    assert "tool 'falcon' failed for user 'alice wonder' in project zebra; customer 'acme' timed out" in fall_of(found)
+    masked = fall_of(redacted(found, salt="salt"))
+    assert not [name for name in ("falcon", "alice", "wonder", "zebra", "acme", "customer") if name in masked]
 
 
 @pytest.mark.parametrize(

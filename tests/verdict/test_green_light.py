@@ -65,7 +65,10 @@ def test_a_goal_that_never_moved_leaves_open_whether_anything_was_learnt() -> No
     flat = replace(SOLVED, early=0.31, late=0.32, high=0.4, movement="flat", detectable=0.08)
     question = not_learnt([flat], None)
     assert question is not None
-    assert question.question == LEARNT
+    assert (question.question, question.why) == (LEARNT, "`reward` did not improve")
+    few = not_learnt([replace(flat, movement="cannot_say", early=0.4, late=0.8, detectable=0.9, high=0.8)], None)
+    assert few is not None
+    assert few.why == "too few or too noisy values to tell whether `reward` improved"
     assert not_learnt([SOLVED], None) is None
     assert not_learnt([replace(flat, early=0.97, late=0.98, high=1.0)], None) is None  # nothing was left to learn
 

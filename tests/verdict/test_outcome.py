@@ -105,6 +105,19 @@ def test_a_run_that_learnt_nothing_says_what_would_have_shown(tmp_path: Path) ->
     assert "would have shown" in outcome.did
 
 
+@pytest.mark.parametrize("kl", [True, False])
+def test_a_flat_curve_whose_last_value_is_far_off_is_not_said_to_have_stayed(tmp_path: Path, kl: bool) -> None:
+    noise = np.random.default_rng(2).normal(size=(160, 2))
+    rows = [
+        {"step": at, "reward": 0.2 if at == 160 else 0.5 + 0.02 * float(one[0])}
+        | ({"kl": 0.1 + 0.01 * float(one[1])} if kl else {})
+        for at, one in enumerate(noise, start=1)
+    ]
+    did = outcome_of_rows(tmp_path, rows).did
+    assert did.startswith("Reward ends at 0.20, after 0.5")
+    assert "No curve moved" not in did
+
+
 def test_a_curve_that_still_rises(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     rows = [{"step": step, "reward": 0.2 + 0.004 * step + 0.01 * float(rng.normal())} for step in range(1, 101)]

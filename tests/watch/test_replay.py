@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from builders import Story, sequences_of, steady, stepped, write_recorder_run
@@ -74,3 +75,23 @@ def test_a_kl_that_is_a_sum_over_the_sequence_is_not_held_against_a_limit_of_tok
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     replay = diagnose(file).stop_replay
     assert replay is None or "kl-over-target" not in replay.watched
+
+
+@pytest.mark.parametrize("cut_from", [None, 15])
+def test_a_stop_that_the_whole_run_clears_is_told_nowhere(tmp_path: Path, cut_from: int | None) -> None:
+    noise = np.random.default_rng(0).normal(size=(400, 3))
+    lost = np.interp(np.arange(400), [59, 60, 80, 266], [0.6, 0.02, 0.02, 0.95])
+    rows = [
+        {"step": at + 1, "reward": max(0.0, lost[at] + 0.01 * one[0]), "grad_norm": 0.3 + 0.01 * one[1],
+         "completions/clipped_ratio": 0.02 if cut_from is None or at < cut_from else 0.8 + 0.01 * one[2]}
+        for at, one in enumerate(noise)
+    ]  # fmt: skip
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    diagnosis = diagnose(tmp_path)
+    assert diagnosis.stop_replay is not None
+    assert (diagnosis.stop_replay.rule, diagnosis.stop) == ("reward-fell", None)
+    page = render_html(diagnosis)
+    assert SAID not in page
+    assert "What to set so that it does not happen again" not in page
+    assert (diagnosis.cost is None) is (cut_from is None)
+    assert diagnosis.cost is None or (diagnosis.cost.stop_step, diagnosis.cost.onset_step) == (None, 16)

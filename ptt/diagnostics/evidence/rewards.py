@@ -74,7 +74,12 @@ SUFFIXED: Final = re.compile(r"^(?:.*/)?(?P<name>\w+)_rewards?$")  # `format_rew
 PART_WORDS: Final = OUTCOME | ASIDE | JUDGE | PENALTY | REPETITION
 """Words that tell a part of the reward by its name alone."""
 WHOLE_WORDS: Final = frozenset({"mean", "total", "all", "avg", "raw", "combined", "overall", "sum"})
+SPREAD_WORDS: Final = frozenset({"std", "min", "max", "frac", "var"})
+SETTING_WORDS: Final = frozenset({"scale", "weight", "weights", "threshold", "coef", "coefficient"})
+STATISTIC: Final = re.compile(r"(?:[pq]\d+|median|variance|count|num|samples|clip|clipped|ratio|nan|zero|time|_)+")
+"""Names of nothing but a statistic: how many rewards, their percentiles, the share that was clipped."""
 PREFERENCE_WORDS: Final = frozenset({"chosen", "rejected", "margins", "accuracies", "margin"})
+NO_PART: Final = WHOLE_WORDS | PREFERENCE_WORDS | SPREAD_WORDS | SETTING_WORDS
 REPORTER_PREFIX: Final = "train/"
 
 
@@ -153,9 +158,7 @@ def reward_component(raw: str) -> str | None:
     for spelling in dict.fromkeys((raw, raw.removeprefix(REPORTER_PREFIX))):
         for pattern in COMPONENTS:
             match = pattern.match(spelling)
-            if match and not words_of(match["name"]) & (
-                WHOLE_WORDS | PREFERENCE_WORDS | {"std", "min", "max", "frac", "var"}
-            ):
+            if match and not words_of(match["name"]) & NO_PART and not STATISTIC.fullmatch(match["name"]):
                 return match["name"]
     match = SUFFIXED.match(raw)
     if match and words_of(match["name"]) <= PART_WORDS:

@@ -16,8 +16,12 @@ OUTCOME: Final = frozenset(
 """Words of a figure that says whether the task was done, not what was paid for it."""
 ASIDE: Final = frozenset({"format", "style", "tag", "tags", "xml", "json", "tool", "tools", "call", "calls"})
 """Words of what may be right while the task is not done: a tool call's success is none of the task."""
-LEFT_OUT: Final = frozenset({"filter", "filters", "filtered", "filtering", "dropped", "evicted", "discarded"})
-"""Words of counts of samples that are left out: how many solved prompts a filter takes is no outcome."""
+NO_OUTCOME: Final = frozenset(
+    {"filter", "filters", "filtered", "filtering", "dropped", "evicted", "discarded",
+     "len", "lens", "lengths", "seqs", "steps"}
+)  # fmt: skip
+"""Words of counts of samples that are left out, and of sizes: how many solved prompts a filter takes, or how long right
+answers are, is no outcome."""
 PROMPT_SHARE: Final = re.compile(
     r"solved?_(?:all|none|some|partial)$"
 )  # prime-rl, rLLM: shares of prompts, not of answers
@@ -54,7 +58,7 @@ def words_of(name: str) -> frozenset[str]:
 def is_outcome(name: str) -> bool:
     """Return whether a figure says that the task was done."""
     words = words_of(name)
-    return bool(words & OUTCOME) and not words & (NOT_A_LEVEL | ASIDE | LEFT_OUT) and not PROMPT_SHARE.search(name)
+    return bool(words & OUTCOME) and not words & (NOT_A_LEVEL | ASIDE | NO_OUTCOME) and not PROMPT_SHARE.search(name)
 
 
 def is_reward(name: str) -> bool:

@@ -473,6 +473,20 @@ class DiagnosisRecord:
         """The checks that found nothing: what one noted stands among the findings, and nowhere as healthy."""
         return tuple(check for check in self.healthy if not check.notes)
 
+    @property
+    def stop(self) -> StopReplay | None:
+        """Where a watch would have stopped the run, if the whole run bears that out.
+
+        A finding of the same rule does, or a serious one since a step as near to that of the watch as its stop.
+        """
+        stop = self.stop_replay
+        if stop is None or stop.step is None:
+            return None
+        since = stop.step if stop.since_step is None else stop.since_step
+        serious = [one.onset_step for one in self.findings if one.severity.at_least(Severity.MEDIUM)]
+        near = any(onset is not None and abs(onset - since) <= stop.step - since for onset in serious)
+        return stop if near or any(one.id == stop.rule for one in self.findings) else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis(DiagnosisRecord):

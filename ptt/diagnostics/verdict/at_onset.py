@@ -25,6 +25,7 @@ PARTED: Final = 3.0  # times its early level, at all steps up to the onset
 MIN_PARTED: Final = 5  # steps before the onset
 OF_POLICY: Final = frozenset({Link.EXPLORATION, Link.REWARD, Link.POLICY_UPDATE, Link.NUMERICS})
 MAX_QUOTE: Final = 140  # characters of a line
+INNER_QUOTES: Final = str.maketrans(dict.fromkeys('"“”«»`', "'"))  # masking ends a quote at its first mark
 QUOTES: Final = frozenset({"run-stalled", "run-cut-short", "out-of-memory", "slow-steps"})
 """Findings that quote the console themselves."""
 
@@ -163,4 +164,5 @@ def _quote(line: _Line, evidence: Evidence) -> str:
     at = [event for event in evidence.events if event.step is not None and abs(event.step - line.first_step) <= 1]
     at.sort(key=lambda event: event.kind == "exception")  # without the name of the process that says it
     text = next((event.text for event in at if words_alike(event.text, words)), words)
+    text = text.translate(INNER_QUOTES)
     return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}…"

@@ -88,12 +88,13 @@ def blocked_by(described: Sequence[SeriesOutcome], judged: Collection[str]) -> C
 
 
 def not_learnt(described: Sequence[SeriesOutcome], family: Family | None) -> CoreQuestion | None:
-    """Return the open question that a goal which never moved leaves: whether anything was learnt; or None."""
+    """Return the open question whether anything was learnt, of a goal that did not surely improve; or None."""
     goals = [one for one in choose_series(described, family).series if one.direction and not _is_watched(one)]
     goal = next((one for one in goals if one.movement != "cannot_say"), None) or next(iter(goals), None)
     if goal is None or gained(goal) or is_solved([goal]):
         return None
-    why = f"{called_in_prose(goal)} did not improve"
+    unsure = "too few or too noisy values to tell whether " if goal.movement == "cannot_say" else ""
+    why = f"{unsure}{called_in_prose(goal)} {'improved' if unsure else 'did not improve'}"
     return CoreQuestion(question=LEARNT, judged=False, rows=goal.count, metric=goal.logged_as, why=why)
 
 

@@ -30,6 +30,7 @@ from ptt.diagnostics.verdict.series_course import (
     FEW,
     MOSTLY,
     MOVED,
+    ends_off,
     gained,
     is_flat,
     shortened,
@@ -92,9 +93,8 @@ def cost_of(diagnosis: Diagnosis, evidence: Evidence) -> Cost | None:
         return None
     if diagnosis.run.step_unit != STEP:
         return None
-    replay = diagnosis.stop_replay
-    stop = replay.step if replay is not None and replay.step is not None and replay.step < last else None
-    stop = stop if stop is not None and stop >= found.onset_step else None
+    stop = diagnosis.stop.step if diagnosis.stop is not None else None
+    stop = stop if stop is not None and found.onset_step <= stop < last else None
     steps, hours = last - found.onset_step + 1, _hours_since(evidence, found.onset_step - 1)
     hours_after_stop = None if stop is None else _hours_since(evidence, stop)
     if stop is None:
@@ -289,7 +289,7 @@ def _did(told: Told) -> str:
         return ""
     if not told.known:
         return "; ".join(map(tell_unknown, series)).join(("No name is known; ", "."))
-    flat = [one for one in series if is_flat(one) and one.count >= FEW and not turned(one)]
+    flat = [one for one in series if is_flat(one) and one.count >= FEW and not (turned(one) or ends_off(one))]
     flat = [one for one in flat if one.at_zero < MOSTLY]
     if len(flat) == len(series) and any(one.low != one.high for one in flat):
         return f"No curve moved beyond its noise: {'; '.join(map(tell_flat, flat))}."

@@ -14,9 +14,8 @@ SMOOTH: Final = 0.1  # of the way from first to last: with less noise both are t
 WORTH: Final = 0.05  # of the way from first to last: a best value nearer to the last is not named
 BACK: Final = 0.15  # of the way to the best: what lost so much of it again is told to have
 LAST_NOISE: Final = 5.0  # times the noise of a value, off the mean of its last part
-BEYOND_NOISE: Final = 3.0  # times the noise of a value: so far off no single evaluation lies by chance
+BEYOND_NOISE: Final = 3.0  # times the noise of a value: so far off hardly a single value lies by chance
 MOSTLY: Final = 0.5  # of the values are exactly 0: that comes before any mean of them
-ENDS_OFF: Final = 3.0  # times the noise of a value, that the last one lies off its last level
 FLAT_SHARE: Final = 0.5  # of the smallest change that would have shown: what lies further apart is not called flat
 MOVED: Final = frozenset({"rose", "fell"})
 
@@ -63,7 +62,7 @@ def _course(one: SeriesOutcome) -> str:
         )  # fmt: skip
     if one.movement == "flat" and told_by_means(one):
         levels = f"{sig(start)} → {_value(one, end)}{_on_average(one)}"
-        if one.last is not None and one.noise and abs(one.last - end) > ENDS_OFF * one.noise:
+        if ends_off(one):
             return f"{name} ends at {_value(one, one.last)}, after {levels}"
         if is_flat(one):
             return f"{name} did not move beyond its noise ({levels})"
@@ -85,6 +84,11 @@ def _may_be_none(one: SeriesOutcome) -> bool:
     return one.change is not None and one.change[0] <= 0 <= one.change[1]
 
 
+def ends_off(one: SeriesOutcome) -> bool:
+    """Return whether the last value lies beyond the noise of a value off the last level."""
+    return bool(one.noise) and abs((one.last or 0.0) - (one.late or 0.0)) > BEYOND_NOISE * (one.noise or 0.0)
+
+
 def is_flat(one: SeriesOutcome) -> bool:
     """Return whether a series did not move, and its two levels do not look as if it had."""
     if one.movement != "flat" or one.early is None or one.late is None:
@@ -93,7 +97,7 @@ def is_flat(one: SeriesOutcome) -> bool:
 
 
 def gained(one: SeriesOutcome) -> bool:
-    """Return whether a series got better, or looks so by half of what would have shown; True where nobody can tell."""
+    """Return whether a series got better, or looks so by half of what would have shown; True if that is unknown."""
     if one.early is None or one.late is None or one.detectable is None:
         return True
     if one.movement == {"higher": "rose", "lower": "fell"}.get(one.direction or ""):

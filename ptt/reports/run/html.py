@@ -19,7 +19,7 @@ from ptt.reports.run.answers import replies
 from ptt.reports.run.audit import audit_view
 from ptt.reports.run.drawn import RunFigures, draw_run, fault_lines, undrawn_lines
 from ptt.reports.run.ledger import ledger_view
-from ptt.reports.run.outcome import is_borne_out, outcome_view
+from ptt.reports.run.outcome import outcome_view
 from ptt.reports.run.tail_details import details
 from ptt.reports.text.names import ANSWERS, sentence
 from ptt.reports.text.why import answer, samples
@@ -78,7 +78,7 @@ def render_page(diagnosis: Diagnosis, drawn: Callable[[], RunFigures] | None = N
         supports=_support_plots(weighty, diagnosis, plot_faults),
         folded_captions=True,
         first_steps=shown_steps(weighty, diagnosis),
-        guards=diagnosis.stop_replay.guards if diagnosis.stop_replay and is_borne_out(diagnosis) else (),
+        guards=diagnosis.stop.guards if diagnosis.stop else (),
         counts=view.fold_lines(diagnosis),
         keep=view.kept_checkpoints(diagnosis),
         checkpoints=view.checkpoint_cells(diagnosis),

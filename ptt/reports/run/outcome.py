@@ -48,19 +48,13 @@ class OutcomeView:
 
 def said_beside_headline(diagnosis: Diagnosis) -> str:
     """Return what a run did (less what its headline says), where it could have been stopped, and what it cost."""
-    outcome, replayed = diagnosis.outcome, diagnosis.stop_replay
+    outcome = diagnosis.outcome
     said = outcome.said if outcome else ""
     if outcome and outcome.did and outcome.did in diagnosis.verdict.headline:
         said = said.replace(outcome.did, "")
-    stop = in_unit(replayed.said, diagnosis.run.step_unit) if replayed and is_borne_out(diagnosis) else ""
+    stop = in_unit(diagnosis.stop.said, diagnosis.run.step_unit) if diagnosis.stop else ""
     cost = diagnosis.cost.said if diagnosis.cost is not None else ""
     return " ".join(f"{said} {stop} {cost}".split())
-
-
-def is_borne_out(diagnosis: Diagnosis) -> bool:
-    """Return whether a watch would have stopped the run, and the whole run does not clear it of that fault."""
-    replayed, unclear = diagnosis.stop_replay, {one.id for one in diagnosis.not_judged}
-    return bool(replayed and replayed.step is not None and diagnosis.findings and replayed.rule not in unclear)
 
 
 def outcome_view(diagnosis: Diagnosis) -> OutcomeView | None:

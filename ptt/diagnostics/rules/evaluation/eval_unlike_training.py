@@ -3,8 +3,8 @@
 What: in the last third of the evaluations, the share of answers cut at the length limit lies 0.2 above that of training
 on average and at least 0.1 at each one; or training makes at least one tool call in two trajectories and evaluation at
 most a twentieth of that. Cut answers are medium where the gap grew by 0.2 over the run, low where it was there from the
-start: harder tasks are cut more often too; high where half are cut, hardly any in training, and next to nothing is
-earned: such answers are junk.
+start: harder tasks are cut more often too; medium again where half are cut, hardly any in training, and no figure that
+training has too reaches a twentieth of what it is there: such answers may be junk.
 Why it matters: such a figure measures the limit or the missing tool, not the policy. A reward that evaluation does not
 follow is then no reward hacking, and a gap between splits no contamination.
 What it is not: a policy that has stopped calling tools in training as well.
@@ -27,10 +27,12 @@ CUT_GAP = 0.2  # of the answers: a score can be off by this much
 MIN_CALLS = 0.5  # calls a trajectory in training: below it, tools are not essential
 CALL_SHARE = 0.05  # of training's calls: next to none, whatever the suite's prompts
 JUNK_SHARE = 0.5  # of the answers cut, and hardly any in training: they do not end
-JUNK_REWARD = 0.1  # of what training earns
+JUNK_REWARD = 0.05  # of what training earns: next to nothing
+SHARE_SCALE = 1.0  # highest value of a share: beside it a larger figure of training is on another scale
 JUNK_CAUSES = (
     "the engine slept and woke for the evaluation, and its prefix or KV cache was not reset",
     "the evaluation samples from other weights than training, or through another chat template",
+    "a suite that is far harder and needs longer answers",
 )
 JUNK_NEXT = ("turn prefix caching off, or call reset_prefix_cache() before the engine sleeps; then evaluate again",)
 CUT = "len/clipped_frac"
@@ -88,9 +90,9 @@ def _cut(
     grew = late - early >= limit and float(gap[-third:].min()) > float(gap[:third].max())
     onset = _since(gap > early + (late - early) / 2) if grew else 0
     share = float(evaluated[-third:].mean())
-    junk = _earns_nothing(evidence) if share >= JUNK_SHARE and float(trained[-third:].mean()) < limit else ""
+    junk = _may_be_junk(evidence) if share >= JUNK_SHARE and float(trained[-third:].mean()) < limit else ""
     return Finding(
-        severity=Severity.HIGH if junk else Severity.MEDIUM if grew else Severity.LOW,
+        severity=Severity.MEDIUM if junk or grew else Severity.LOW,
         claim=f"{pct(share)} of evaluated answers are cut at the length limit, {float(trained[-third:].mean()):.0%} of "
         f"those in training{junk}",
         observed=late,
@@ -107,20 +109,20 @@ def _cut(
     )
 
 
-def _earns_nothing(evidence: Evidence) -> str:
-    """Say that evaluations earn next to nothing of what the same figure is in training, as the end of a claim."""
+def _may_be_junk(evidence: Evidence) -> str:
+    """Say that late evaluations earn next to nothing of what each same figure is in training, as the end of a claim."""
     figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
+    told = []
     for figure in figures:
-        if figure.twin is None or len(figure.series.finite()[0]) < MIN_POINTS or not len(figure.twin.finite()[0]):
+        evaluated, trained = figure.series.finite()[1], figure.twin.finite()[1] if figure.twin else np.zeros(0)
+        if len(evaluated) < MIN_POINTS or len(trained) < MIN_POINTS:
             continue
-        evaluated, trained = float(np.median(figure.series.finite()[1])), float(np.median(figure.twin.finite()[1]))
-        if 0 <= evaluated < JUNK_REWARD * trained:
-            return (
-                f", and {figure.title} is {sig(evaluated)} where {figure.twin.raw_name} is {sig(trained)}: what the "
-                "engine writes in evaluations is junk, and training is sound (a stale prefix cache or other weights "
-                "after it slept and woke)"
-            )
-    return ""
+        late, usual = evaluated[-(len(evaluated) // 3) :], float(trained[-(len(trained) // 3) :].mean())
+        other_scale = evaluated.max() <= SHARE_SCALE < trained.max()
+        if other_scale or late.min() < 0 or late.max() >= JUNK_REWARD * usual:
+            return ""
+        told.append(f"{figure.title} is {sig(float(late.mean()))} where training has {sig(usual)}")
+    return f", and {told[0]}: they may be junk" if told else ""
 
 
 def _without_tools(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -156,28 +155,34 @@ class Gain:
 
 
 RISEN_SHARE: Final = 0.1  # of its level
-NO_OUTCOME: Final = re.compile(r"(?i)len(?:gth)?s?(?:$|[/_])|tokens|time|seqs")  # what is measured of correct answers
 
 
 def gains_since(evidence: Evidence, start: int, minimum: float) -> Sequence[Gain]:
     """Return the outcomes that longer answers or more calls could have been for, or the reward if no outcome says."""
-    outcomes = [series for _, series in sorted(rewards_of(evidence).outcomes.items())]
-    if evidence.evaluation is not None:
-        outcomes += [figure.series for figure in evidence.evaluation.figures if figure.outcome]
-    gains = [_gain(series, start, minimum) for series in outcomes]
+    gains = [_gain(series, start, minimum) for series in _outcomes(evidence)]
     reward = evidence.metrics.get("reward/mean")
     return [gain for gain in gains if gain.state is not OutcomeState.UNSURE] or (
         [_gain(reward, start, minimum)] if reward is not None else []
     )
 
 
-def risen_outcomes(evidence: Evidence, since: int) -> list[Gain]:
-    """Return the outcomes, of training or an evaluation, that rose since a step by a tenth and beyond their noise."""
+def risen_outcomes(evidence: Evidence, since: int, kept_since: int) -> list[Gain]:
+    """Return the outcomes that rose since a step by a tenth and beyond their noise, and kept their level since another.
+
+    Of training or an evaluation; kept is what lost a tenth at most.
+    """
+    gains = [(_gain(one, since, RISEN_SHARE), _gain(one, kept_since, RISEN_SHARE)) for one in _outcomes(evidence)]
+    return [
+        gain
+        for gain, lately in gains
+        if gain.state is OutcomeState.ROSE and lately.start - lately.late <= RISEN_SHARE * abs(lately.start)
+    ]
+
+
+def _outcomes(evidence: Evidence) -> list[Series]:
     outcomes = [series for _, series in sorted(rewards_of(evidence).outcomes.items())]
-    if evidence.evaluation is not None:
-        outcomes += [figure.series for figure in evidence.evaluation.figures if figure.outcome]
-    gains = [_gain(series, since, RISEN_SHARE) for series in outcomes if not NO_OUTCOME.search(series.raw_name)]
-    return [gain for gain in gains if gain.state is OutcomeState.ROSE]
+    figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
+    return [*outcomes, *(figure.series for figure in figures if figure.outcome)]
 
 
 def _gain(series: Series, since: int, minimum: float) -> Gain:

@@ -5,26 +5,33 @@ by a third of that growth; where no outcome can be judged, the mean reward did n
 Why it matters: length costs time and memory, runs into the token limit, and is the easiest way to please a reward.
 What it is not: longer answers that solve the task more often. Where noise hides whether they do, or nothing logged
 shows it, the finding is low; likewise where they grow from one step to the next and the reward does not fall, as with
-longer tasks.
+longer tasks. Not judged where the reward fell while an outcome rose by a tenth, since then it does not measure the
+outcome, or where failures came to take a tenth more of the samples, which hold the reward down.
 What to do: read long and short samples of one prompt; compare reward with length within prompts. If length is rewarded,
 cap it or remove it from the reward, in a short run first.
 Source: Singhal et al., A Long Way to Go: Investigating Length Correlations in RLHF (arXiv 2310.03716).
 """
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import CHANGE_SDS, MIN_VALUES, change_since_start, lasting_rise
+from ptt.diagnostics.evidence.baseline_shift import (
+    CHANGE_SDS,
+    MIN_VALUES,
+    change_since,
+    change_since_start,
+    lasting_rise,
+)
 from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, OutcomeState
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, Verdict, rule
-from ptt.diagnostics.rules.reward import NEW_TASKS, gains_since, risen_outcomes, with_new_tasks
-from ptt.diagnostics.rules.single_series import last_mean, requires_metric
-from ptt.diagnostics.wording import sig
+from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.reward import NEW_TASKS, OUTCOME_ENABLE, gains_since, risen_outcomes, with_new_tasks
+from ptt.diagnostics.rules.single_series import requires_metric
+from ptt.diagnostics.wording import pct, sig
 
 # times the early length: healthy runs that learn to reason or to call tools reach less, or gain by it
 GROWTH_FACTOR = 1.5
 START_FACTOR = 1.25  # of the early length, half-way to the limit: gains since then are compared with the longer answers
-LOST_SHARE = 0.1  # of the samples: what they take from the reward hides what longer answers gained
+LOST_SHARE = 0.1  # of the samples, more than before: what they take from the reward may hide a gain
 MIN_LENGTH = 16.0  # tokens: below, a factor says nothing
 ENABLE = "log it: TRL logs completions/mean_length, veRL response_length/mean, slime rollout/response_len/mean"
 
@@ -52,8 +59,9 @@ def check(length: Series, evidence: Evidence, limits: Limits) -> Verdict:
     risen = [gain for gain in gains if gain.state is OutcomeState.ROSE]
     if risen:
         return Healthy(reason=f"responses grew {sig(early)} → {sig(late)}, and {risen[0].words} with them")
-    if (told := _explained_otherwise(evidence, start)) is not None:
-        return Healthy(reason=f"responses grew {sig(early)} → {sig(late)}, and {told}")
+    if (why := _hidden_gain(evidence, start)) is not None:
+        reason = f"responses grew {sig(early)} → {sig(late)}, and {why}"
+        return NotJudged(reason=reason, missing=("outcome",), enable=OUTCOME_ENABLE)
     flat = [gain for gain in gains if gain.state is OutcomeState.FLAT]
     clause = f" while {flat[0].words} did not rise" if flat else ""
     at_once = with_new_tasks(evidence, length, early, late, onset)
@@ -75,16 +83,17 @@ def check(length: Series, evidence: Evidence, limits: Limits) -> Verdict:
     )  # fmt: skip
 
 
-def _explained_otherwise(evidence: Evidence, start: int) -> str | None:
+def _hidden_gain(evidence: Evidence, start: int) -> str | None:
     """Return why a reward that does not rise says nothing of longer answers; None where it may."""
     reward = evidence.metrics.get("reward/mean")
     change = change_since_start(reward) if reward is not None else None
-    risen = risen_outcomes(evidence, start)
+    risen = risen_outcomes(evidence, start, start)
     if risen and change is not None and change.sds <= -CHANGE_SDS:
-        return f"{risen[0].words} rose while the reward fell: it does not measure the outcome"
+        return f"{risen[0].words} rose while the reward fell: the reward does not measure the outcome"
     lost = evidence.counters.lost if evidence.counters is not None else None
-    if lost is not None and len(lost.finite()[0]) >= MIN_VALUES and last_mean(lost) >= LOST_SHARE:
-        return "samples that are lost to failures hold the reward down"
+    more = change_since(lost, start) if lost is not None else None
+    if more is not None and more.sds >= CHANGE_SDS and more.amount >= LOST_SHARE:
+        return f"{pct(more.late)} of the samples are lost to failures, {pct(more.start)} before: which may hide a gain"
     return None
 
 

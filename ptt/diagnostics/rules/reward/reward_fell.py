@@ -71,7 +71,9 @@ def check(reward: Series, evidence: Evidence, limits: Limits) -> Verdict:
     verdict = _judged(reward, limits)
     if not isinstance(verdict, Finding):
         return verdict
-    risen = risen_outcomes(evidence, int(reward.finite()[0][reward.width - 1]))
+    start = int(reward.finite()[0][reward.width - 1])
+    best_step = verdict.evidence["best_step"]
+    risen = risen_outcomes(evidence, start, best_step if isinstance(best_step, int) else start)
     verdict = replace(verdict, claim=verdict.claim + _moved_with(evidence, verdict))
     return _though(verdict, risen) if risen else verdict
 
@@ -137,7 +139,6 @@ def _judged(reward: Series, limits: Limits) -> Verdict:
         return Healthy(reason="the reward never rose; reward-sign judges its steady decline")
     return _finding(
         reward,
-        Severity.HIGH if fall.share <= -HIGH_FALL_SHARE else Severity.MEDIUM,
         levels=(fall.start, fall.late),
         limit=limits["fell"],
         onset=fall.onset,
@@ -164,12 +165,11 @@ def _at_the_end(reward: Series, limit: float) -> Finding | None:
         return None
     level, end = float(np.median(before)), float(np.median(last))
     scatter = MAD_TO_SD * float(np.median(np.abs(before - level)))
-    if level - end < max(LAST_SDS * scatter, limit * abs(level)):
+    if level - end < max(LAST_SDS * scatter, limit * max(abs(level), abs(end))):
         return None
     first = len(values) - count
     return _finding(
         reward,
-        Severity.HIGH if level - end >= HIGH_FALL_SHARE * abs(level) else Severity.MEDIUM,
         levels=(level, end),
         limit=limit,
         onset=int(steps[first]),
@@ -191,7 +191,6 @@ def _few_fell(reward: Series, fall: FewFall, limit: float) -> Finding:
     steps = reward.finite()[0]
     return _finding(
         reward,
-        Severity.HIGH if fall.share >= HIGH_FALL_SHARE else Severity.MEDIUM,
         levels=(fall.best, fall.late),
         limit=limit,
         onset=int(steps[fall.onset]),
@@ -203,7 +202,6 @@ def _few_fell(reward: Series, fall: FewFall, limit: float) -> Finding:
 
 def _finding(
     reward: Series,
-    severity: Severity,
     *,
     levels: tuple[float, float],
     limit: float,
@@ -213,10 +211,11 @@ def _finding(
     alarm: int | None,
 ) -> Finding:
     best, late = levels
+    lost = (best - late) / max(abs(best), abs(late))
     return Finding(
-        severity=severity,
+        severity=Severity.HIGH if lost >= HIGH_FALL_SHARE else Severity.MEDIUM,
         claim=f"The reward fell from {sig(best)} to {sig(late)} and did not come back",
-        observed=(best - late) / max(abs(best), abs(late)),
+        observed=lost,
         limit=limit,
         unit="of the best level",
         onset_step=onset,

@@ -4,7 +4,8 @@ What: the standard deviation of the advantages stays above five times its own ea
 none is logged, the distance from the smallest to the largest advantage of a step stands in for it.
 Why it matters: the advantage is the factor on every gradient. Five times as large acts like five times the learning
 rate, and an update may leave the trust region. Near zero, the policy learns nothing while everything seems to run.
-Single steps are judged too: a range thirty times the usual one, and above 50, is a division by almost nothing.
+Single steps are judged too: a range thirty times the usual one, and above 50, or without end, is a division by almost
+nothing, unless the rewards of that step lie as far apart.
 What it is not: a solved task. Where advantages vanish while the reward rose, the finding is low. Nor a sparse start:
 groups that all fail have no advantages, and growth from there to the usual scale is learning.
 What to do: look at the reward first (scale, outliers, a component that grew), then at how advantages are normalised: by
@@ -14,30 +15,32 @@ the group's deviation. The factors are our own.
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall, lasting_rise
-from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.series import INFINITE_FLAGS, Series
 from ptt.diagnostics.metrics.aliases import bare_name
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause
-from ptt.diagnostics.rules.single_series import aligned, derived, last_mean, measured, series_evidence
+from ptt.diagnostics.rules.single_series import last_mean, measured, series_evidence
+from ptt.diagnostics.statistics.arrays import MAD_TO_SD, FloatArray
 from ptt.diagnostics.wording import sig
 
 GROWTH_FACTOR = 5.0  # times the early level: a learning rate five times as large
 GROWTH_FLOOR = 1.5  # normalised advantages are near 1: up to here, only more of the groups have a spread
 RANGE_FLOOR = 10.0  # the same for the distance between the extremes: 4 to 8 with normalised advantages
-RANGES = (
-    ("critic/advantages/max", "critic/advantages/min"),  # veRL
-    ("advantages/max", "advantages/min"),  # NeMo-RL
-)
+HIGHEST = ("critic/advantages/max", "advantages/max")  # veRL, NeMo-RL; the smallest beside it
+PAID = ("rewards", "score")  # in the same names: the extremes of what was paid
 DIVIDED_FACTOR = 30.0  # times the usual range: of n samples normalised by their group none passes the root of n - 1
 SPIKE_FLOOR = 50.0  # groups of 2,500 samples: no usual size gives more
 MAX_SPIKES = 0.1  # of the steps
 BESIDE = ("grad_norm", "loss/total", "reward/mean")
+BESIDE_SDS = 6.0  # off the median: what is named beside a spike
+BESIDE_SHARE = 0.5  # of it, at least
 FALL_FACTOR = 0.1  # of the early level: nine tenths of the signal are gone
 
 
@@ -70,22 +73,27 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 def _spike(series: Series, evidence: Evidence, limits: Limits) -> Finding | None:
     """Return single steps with advantages that no normalisation gives: they were divided by almost nothing."""
-    steps, values = series.finite()
-    usual = float(np.median(values))
-    at = np.flatnonzero(values > max(limits["divided"] * usual, SPIKE_FLOOR))
-    if not 0 < len(at) <= MAX_SPIKES * len(values):
+    steps = series.steps
+    values = np.where(np.isin(series.flags, INFINITE_FLAGS), np.inf, series.values)
+    usual, paid = float(np.median(series.finite()[1])), _paid_apart(series, evidence)
+    limit = max(limits["divided"] * usual, SPIKE_FLOOR)
+    at = np.flatnonzero((values > limit) & ~(values <= paid))
+    if not 0 < len(at) <= MAX_SPIKES * len(values) or usual <= 0:
         return None
     worst = int(at[np.argmax(values[at])])
-    step = int(steps[worst])
+    step, size = int(steps[worst]), float(values[worst])
+    apart = f"lie {sig(size)} apart" if math.isfinite(size) else "are infinite"
+    told = np.isfinite(paid[worst]) or not math.isfinite(size)
+    unless = "" if told else ", unless its rewards lie as far apart (their extremes are not logged)"
     beside = [text for name in BESIDE if (text := _at(evidence, name, step))]
     more = f" and {len(at) - 1} more" if len(at) > 1 else ""
     there = f"; there {' and '.join(beside)}" if beside else ""
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"The advantages lie {sig(float(values[worst]))} apart at step {step}{more}, {sig(usual)} usually: they "
-        f"were divided by a spread of almost 0, of a group with all but equal rewards{there}",
-        observed=float(values[worst]),
-        limit=limits["divided"] * usual,
+        claim=f"The advantages {apart} at step {step}{more}, {sig(usual)} apart usually: they were divided by a "
+        f"spread of almost 0, of a group with all but equal rewards{unless}{there}",
+        observed=size if math.isfinite(size) else None,
+        limit=limit,
         unit="advantage",
         onset_step=int(steps[at[0]]),
         onset_interval=(int(steps[at[0]]), int(steps[at[0]])),
@@ -103,23 +111,49 @@ def _spike(series: Series, evidence: Evidence, limits: Limits) -> Finding | None
     )
 
 
+def _paid_apart(series: Series, evidence: Evidence) -> FloatArray:
+    """Return how far apart rewards lie at the steps of a range of advantages; NaN where neither extreme is logged.
+
+    Of one extreme alone, twice its size.
+    """
+    apart = np.full(len(series.steps), np.nan)
+    for kind in PAID:
+        sides = np.full((2, len(apart)), np.nan)
+        for side, values in zip(("max", "min"), sides, strict=True):
+            if (logged := evidence.other.get(series.name.replace("advantages/max", f"{kind}/{side}"))) is not None:
+                _, at, place = np.intersect1d(series.steps, logged.steps, return_indices=True)
+                values[at] = logged.values[place]
+        one = 2 * np.fmax(*np.abs(sides))
+        apart = np.fmax(apart, np.where(np.isfinite(sides).all(axis=0), sides[0] - sides[1], one))
+    return apart
+
+
 def _at(evidence: Evidence, name: str, step: int) -> str:
-    """Return what a metric is at a step, and what it usually is; empty where it is not logged there."""
+    """Return what a metric is at a step, and what it usually is; empty where it is not logged or not unusual there."""
     series = evidence.metrics.get(name)
     at, values = (np.zeros(0), np.zeros(0)) if series is None else series.finite()
     place = np.flatnonzero(at == step)
     if series is None or not len(place):
         return ""
-    return f"{series.raw_name} is {sig(float(values[place[-1]]))} instead of {sig(float(np.median(values)))}"
+    there, usual = float(values[place[-1]]), float(np.median(values))
+    scatter = MAD_TO_SD * float(np.median(np.abs(values - usual)))
+    if abs(there - usual) <= max(BESIDE_SDS * scatter, BESIDE_SHARE * abs(usual)):
+        return ""
+    return f"{series.raw_name} is {sig(there)} instead of {sig(usual)}"
 
 
 def _range(evidence: Evidence) -> Series | None:
-    """Return the largest advantage of a step less the smallest, where both are logged."""
-    by_name = {bare_name(name): series for name, series in evidence.other.items()}
-    for names in RANGES:
-        high, low = (by_name.get(name) for name in names)
-        if high is not None and low is not None and len((both := aligned(high, low))[0]) >= MIN_VALUES:
-            return derived(high, both[0], both[1] - both[2])
+    """Return the largest advantage of a step less the smallest, where both are logged under one prefix."""
+    for name, high in sorted(evidence.other.items()):
+        low = evidence.other.get(f"{name.removesuffix('max')}min")
+        if bare_name(name) not in HIGHEST or low is None:
+            continue
+        steps, at_high, at_low = np.intersect1d(high.steps, low.steps, return_indices=True)
+        values = high.values[at_high] - low.values[at_low]
+        flags = np.maximum(high.flags[at_high], low.flags[at_low])
+        between = replace(high, steps=steps, values=values, flags=flags)
+        if len(between.finite()[0]) >= MIN_VALUES:
+            return between
     return None
 
 

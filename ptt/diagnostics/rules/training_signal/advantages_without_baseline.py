@@ -6,7 +6,8 @@ advantage of a step equal those of the rewards, likewise, while the reward moves
 move, the means are compared.
 Why it matters: every sample, good or bad, is pushed up by what it earned. The gradient is mostly noise, and with
 rewards of one sign the policy is pulled towards whatever it samples.
-What it is not: REINFORCE, which has no baseline by choice; rewards that are logged after their baseline was taken off.
+What it is not: REINFORCE, which has no baseline by choice. Not judged where the rewards that are logged lie
+around 0: their baseline may have been taken off before.
 What to do: sample several answers per prompt (veRL `actor_rollout_ref.rollout.n`, TRL `num_generations`), or use an
 estimator that has a baseline (RLOO, REINFORCE++, a critic).
 Source: GRPO subtracts the mean of the group (arXiv 2402.03300); with a group of one veRL takes that mean for 0
@@ -156,7 +157,11 @@ def _of_means(evidence: Evidence, limits: Limits) -> Verdict:
         reason = "the reward does not move, so nothing shows what is subtracted"
         return NotJudged(reason=reason, missing=("reward/mean",), enable=ENABLE)
     if len(pairs) == len(SIDES) and _is_centred(evidence, extremes):
-        return Healthy(reason="the rewards that are logged lie around 0 at each step: a baseline was taken off before")
+        return NotJudged(
+            reason="the rewards that are logged lie around 0 at each step: a baseline may have been taken off before",
+            missing=("advantage of each sample",),
+            enable="record samples with their reward and advantage",
+        )
     equal = min(_equal_share(*pair) for pair in pairs)
     if equal < limits["equal"]:
         return Healthy(reason=f"advantages equal rewards at {pct(equal)} of {len(steps)} steps")

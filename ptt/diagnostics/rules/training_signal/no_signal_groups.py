@@ -127,7 +127,7 @@ def _finding(evidence: Evidence, series: Series, onset: int, limit: float) -> Fi
     best = None if _never_moved(evidence) else _silent_at_best(evidence, series, onset)
     near_best = _near_best(evidence, onset, share, best)
     kind = _kind(evidence.groups, onset)
-    solved = (kind == "right" if kind is not None else near_best) and not _of_cut_answers(evidence)
+    solved = (kind == "right" if kind is not None else near_best) and not _of_cut_answers(evidence, onset)
     rising = not solved and _rose_since(evidence, onset)
     ended = last <= limit
     began, interval = passed_by_values(series, limit, onset) or (onset, None)
@@ -230,10 +230,11 @@ def _group_evidence(groups: PromptGroups | None, onset: int) -> dict[str, JsonSc
     }
 
 
-def _of_cut_answers(evidence: Evidence) -> bool:
-    """Return whether most responses are cut: their reward, however near its best, is of no whole answer."""
+def _of_cut_answers(evidence: Evidence, onset: int) -> bool:
+    """Return whether most responses are cut since a step: their reward, even near its best, is of no whole answer."""
     cut = evidence.metrics.get("len/clipped_frac")
-    return cut is not None and bool(len(cut.finite()[1])) and float(np.mean(cut.finite()[1])) > MAJORITY
+    steps, shares = cut.finite() if cut is not None else (np.zeros(0), np.zeros(0))
+    return bool((steps >= onset).any()) and float(shares[steps >= onset].mean()) > MAJORITY
 
 
 def _never_moved(evidence: Evidence) -> bool:

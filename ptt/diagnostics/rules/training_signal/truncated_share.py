@@ -21,6 +21,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome, outcome_clause
@@ -36,6 +37,7 @@ SAME_LENGTH = 1e-6  # relative: precision of a float32 mean of equal numbers
 TURNS = re.compile(
     r"(?i)(?:^|[/_])(?:num_)?turns(?:[/_](?:mean|avg)|_per_\w+)?$|steps_per_traj|(?:avg|mean)_(?:num_)?turns"
 )
+LIMIT_WORDS = frozenset({"max", "min", "limit", "config"})  # of how many turns are allowed, not taken
 MIN_TURNS = 1.5  # on average: with less there is nothing after the first answer
 MORE_TURNS = 1.2  # times
 ENABLE = "log the share of responses that end at the length limit"
@@ -108,16 +110,14 @@ def _turns_words(evidence: Evidence, onset: int) -> str:
     known = (one for one in (*evidence.metrics.values(), *evidence.other.values()) if TURNS.search(one.raw_name))
     for series in known:
         steps, values = series.finite()
-        before, after = (
-            values[steps <= max(onset, int(steps[min(len(steps), series.width) - 1]))],
-            values[-series.width :],
-        )
-        if len(values) < MIN_LOGGED or not len(before) or before.mean() < MIN_TURNS:
+        if len(values) < MIN_LOGGED or words_of(series.raw_name) & LIMIT_WORDS:
             continue
-        if after.mean() >= MORE_TURNS * before.mean():
+        before = values[steps <= max(onset, int(steps[series.width - 1]))]
+        after = values[-series.width :]
+        if before.mean() >= MIN_TURNS and after.mean() >= MORE_TURNS * before.mean():
             return (
                 f"; {series.raw_name} went from {sig(float(before.mean()))} to {sig(float(after.mean()))} meanwhile: a "
-                "limit for one answer cuts whole episodes, and their later turns never reach the loss"
+                "limit for one answer may cut whole episodes, whose later turns then never reach the loss"
             )
     return ""
 
