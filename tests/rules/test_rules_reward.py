@@ -792,7 +792,7 @@ def test_a_true_score_near_nothing_beside_a_proxy_that_rises_is_hacking() -> Non
 def test_each_constant_component_is_told_with_its_own_count() -> None:
     lost = np.where(np.arange(STEPS) < 30, 1.0, np.nan)
     parts = {"correctness": RIGHT, "format": np.ones(STEPS), "xml": np.zeros(12), "language": lost}
-    claim = broken(run("constant-component", made(parts=parts))).claim
+    claim = finding(run("constant-component", made(parts=parts))).claim
     assert "`logged/format` is 1.0 at all 240 logged steps" in claim
     assert "`logged/xml` is 0 at all 12 logged steps" in claim
     assert "`logged/language` is 1.0 at 30 of 240 logged steps" in claim
@@ -827,7 +827,7 @@ def test_an_evaluation_that_earns_something_is_no_junk(figures: list[EvalMetric]
     often = {CUT: points(0.6)}
     beside = run("eval-unlike-training", made({CUT: noisy(0.02, sd=0.005)}, conditions=often, figures=figures))
     assert [note.severity for note in healthy(beside).notes] == [Severity.LOW]
-    junk = broken(run("eval-unlike-training", made({CUT: noisy(0.02, sd=0.005)}, conditions=often, figures=[JUNK])))
+    junk = finding(run("eval-unlike-training", made({CUT: noisy(0.02, sd=0.005)}, conditions=often, figures=[JUNK])))
     assert "may be junk" in junk.claim
 
 
@@ -845,5 +845,5 @@ RISEN_THEN_LOST = np.where(np.arange(STEPS) < 150, np.minimum(ramp(0.2, 2.6), 0.
 def test_a_fall_is_explained_by_an_outcome_only_where_that_one_did_not_fall_too(
     beside: dict[str, Array], explained: bool
 ) -> None:
-    found = broken(run("reward-fell", made({"reward/mean": noisy(RISEN_THEN_LOST)}, parts=beside)))
+    found = finding(run("reward-fell", made({"reward/mean": noisy(RISEN_THEN_LOST)}, parts=beside)))
     assert ("yet " in found.claim) is explained
