@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -118,6 +119,24 @@ def test_records_whose_list_of_calls_is_empty_are_episodes_of_their_own(tmp_path
     assert counts(tmp_path / "r.json", json.dumps({"question": "?", "tool_calls": [], "passed": True}).encode()) == [
         (None, 0, 0)
     ]
+
+
+def tagged(action: str, reward: str) -> bytes:
+    return (
+        f"[START] task=easy env=e model=m\n[STEP] step=1 action={action} reward={reward} done=false error=null\n"
+        "[STEP] step=2 action=stop() reward=0.50 done=true error=bad reward=3\n[END] success=true steps=2\n"
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    ("action", "reward", "total"),
+    [("weigh(1)", "1e-05", 0.50001), ("weigh('a reward=5 done=no')", "0.20", 0.7), ("weigh('c d')", "nan", math.nan)],
+)
+def test_a_printed_steps_reward_is_the_last_on_its_line(tmp_path: Path, action: str, reward: str, total: float) -> None:
+    assert counts(tmp_path / "env.log", tagged(action, reward)) == [(2, 2, 1)]
+    pieces = list(parser_named("agent_records").read(run_file(tmp_path / "env.log")))
+    assert table(pieces, "trajectories")["reward"].to_list() == pytest.approx([total], nan_ok=True)
+    assert table(pieces, "tool_calls")["name"].to_list() == ["weigh", "stop"]
 
 
 def test_aiders_history_is_read(tmp_path: Path) -> None:
@@ -463,6 +482,11 @@ HOSTILE: dict[str, bytes] = {
     "open.jsonl": lines(SAID) + b'{"a": "' * 40_000,
     "openings.log": lines(SAID) + b"{\n" * 200_000,
     "marks.txt": b"User: x\nAgent: y\n" * 20_000 + b"Tool call: " * 20_000,
+    "tags.log": tagged("weigh(1)", "0.1")
+    + b"[STEP] step=3 "
+    + b"a" * 99_000
+    + b"\n[STEP] step=4 "
+    + b"action=" * 14_000,
     "called.json": json.dumps({"steps": [{"thought": "t", "action": "a(" * 50_000, "observation": "o"}]}).encode(),
     "deep.jsonl": lines([SAID[0], SAID[1]]) + b'{"data": ' * 300 + b"1" + b"}" * 300 + b"\n",
 }
