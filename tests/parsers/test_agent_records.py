@@ -410,6 +410,18 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         b"[END] success=false steps=1 score=0.1\n",
         [(2, 2, 0), (1, 1, 0)],
     ),
+    "rounds.jsonl": (
+        lines([
+            {"conversation_id": chat, "user_input": f"weigh {at}", "agent_response": f"{at} kg",
+             "tools_used": [{"tool": "weigh", "args": {"of": at}, "result": f"{at} kg"}]}
+            for chat in "abc" for at in range(3)
+        ]),
+        [(3, 3, 0)] * 3,
+    ),
+    "told.jsonl": (
+        lines([{"user_input": "weigh", "agent_response": "1 kg", "log": SAID}] * 2),
+        [(2, 1, 0)] * 2,
+    ),
     "audit.txt": (
         "CONVERSATION\n\n[0] AUDITOR → TARGET:\n  Weigh it.\n\n[1] TARGET (with tool calls):\n"
         '  → Tool: weigh({"of":1})\n\n[2] TOOL RESULT (id=a):\n  1 kg\n\n[3] TARGET:\n  1 kg\n\n'
