@@ -154,6 +154,7 @@ REFUSED: dict[str, bytes] = {
     "pairs.jsonl": lines([{"chosen": SAID, "rejected": SAID}] * 3),
     "service.jsonl": lines([{"level": "info", "source": "agent", "message": "started", "type": "system"}] * 4),
     "campus.jsonl": lines([{"level": "info", "agent": "rag", "message": "started", "query": "weigh", "node": "n"}] * 4),
+    "shop.json": json.dumps({"rows": [{"interaction": "clicked it", "content": "Page", "reward": 0.5}] * 20}).encode(),
     "state.json": json.dumps(
         [
             {
