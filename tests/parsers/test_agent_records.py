@@ -154,6 +154,8 @@ REFUSED: dict[str, bytes] = {
     "pairs.jsonl": lines([{"chosen": SAID, "rejected": SAID}] * 3),
     "service.jsonl": lines([{"level": "info", "source": "agent", "message": "started", "type": "system"}] * 4),
     "campus.jsonl": lines([{"level": "info", "agent": "rag", "message": "started", "query": "weigh", "node": "n"}] * 4),
+    "graded.jsonl": lines([{"question": "1 + 1?", "answer": "2", "correct": True, "failed_tools": []}] * 4),
+    "needs.jsonl": lines([{"question": "1 + 1?", "answer": "2", "correct": True, "required_tools": []}] * 4),
     "shop.json": json.dumps({"rows": [{"interaction": "clicked it", "content": "Page", "reward": 0.5}] * 20}).encode(),
     "state.json": json.dumps(
         [
