@@ -425,6 +425,7 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         lines([{"user_input": "weigh", "agent_response": "1 kg", "log": SAID}] * 2),
         [(2, 1, 0)] * 2,
     ),
+    "gold.txt": (b"### Prompt\nHow heavy is it?\n### Target\n1 kg\n### Response\n2 kg\n" * 3, [(3, 0, 0)]),
     "audit.txt": (
         "CONVERSATION\n\n[0] AUDITOR → TARGET:\n  Weigh it.\n\n[1] TARGET (with tool calls):\n"
         '  → Tool: weigh({"of":1})\n\n[2] TOOL RESULT (id=a):\n  1 kg\n\n[3] TARGET:\n  1 kg\n\n'
