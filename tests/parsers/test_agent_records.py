@@ -425,6 +425,11 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         lines([{"user_input": "weigh", "agent_response": "1 kg", "log": SAID}] * 2),
         [(2, 1, 0)] * 2,
     ),
+    "updates.json": (
+        json.dumps([{"id": at, "reward": 1.0, "tool_calls": [{"tool": "weigh", "args": {"of": n}, "step": 100}
+                    for n in range(3)]} for at in range(2)]).encode(),
+        [(None, 3, 0)] * 2,
+    ),
     "gold.txt": (b"### Prompt\nHow heavy is it?\n### Target\n1 kg\n### Response\n2 kg\n" * 3, [(3, 0, 0)]),
     "audit.txt": (
         "CONVERSATION\n\n[0] AUDITOR → TARGET:\n  Weigh it.\n\n[1] TARGET (with tool calls):\n"

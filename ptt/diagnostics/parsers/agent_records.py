@@ -340,11 +340,12 @@ def _shown(key: str) -> str:
 
 
 def _numbered(entries: list[Any] | str) -> int | None:
-    """Return how many steps calls are numbered by, one turn each; None where they are not."""
+    """Return how many steps calls are numbered by, one turn each; None where they are not, or all are of one step."""
     for key in STEP_NUMBERS:
         numbers = [as_number(entry.get(key)) for entry in entries if isinstance(entry, dict)]
         if numbers and None not in numbers:
-            return len(set(numbers))
+            steps = len(set(numbers))
+            return None if steps == 1 < len(numbers) else steps
     return None
 
 
