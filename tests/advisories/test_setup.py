@@ -97,6 +97,12 @@ def setup(tmp_path: Path, files: dict[str, str | bytes]) -> TrainingSetup:
         ({"train_grpo.py": "from trl import GRPOConfig\nfrom unsloth import FastLanguageModel\n"
           "args = GRPOConfig(num_generations=4)\nGRPOTrainer(args=args, tools=[search])\n"}, "unsloth", {},
          {"num_generations": 4, "tools": "…"}),
+        ({"config.yaml": "num_generations: 8\nopt: {name: bob's run, lr: 0.1, wd: 0.2}\n"}, "trl", {},
+         {"opt.lr": 0.1, "opt.wd": 0.2}),
+        ({"config.yaml": "num_generations: 8\nbeta: 0.1\nx: {" + "a: {" * 1200 + "}" * 1201 + "\n"}, "trl", {},
+         {"num_generations": 8}),
+        ({"train.log": "Namespace(lr=1e-6, sampler={[1]: 2})\n{'loss': 0.5, 'grad_norm': 1.0, 'epoch': 0.1}\n" * 9},
+         None, {}, {"lr": 1e-6}),
         ({"config.yaml": "enable_thinking: None\nbeta: null\nnum_generations: 8\n"}, "trl", {},
          {"enable_thinking": "None", "beta": None}),
     ],

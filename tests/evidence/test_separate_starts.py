@@ -67,10 +67,16 @@ def goes_on() -> Rows:
     return falling(rows_of(1)) + later
 
 
+def one_metric_after_another() -> Rows:
+    shorter = [{"step": row["step"], "entropy": 1.0} for row in rows_of(2, last=10)]
+    return falling(rows_of(1)) + shorter + [{"step": row["step"], "kl": 0.1} for row in rows_of(3)]
+
+
 ONE: dict[str, Callable[[], Rows]] = {
     "a run that goes on from a checkpoint": resumed,
     "steps that begin again in each epoch": epochs_of_steps,
     "values that go on": goes_on,
+    "metrics logged one after another": one_metric_after_another,
 }
 
 

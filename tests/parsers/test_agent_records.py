@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -121,6 +122,24 @@ def test_records_whose_list_of_calls_is_empty_are_episodes_of_their_own(tmp_path
     ]
 
 
+def tagged(action: str, reward: str) -> bytes:
+    return (
+        f"[START] task=easy env=e model=m\n[STEP] step=1 action={action} reward={reward} done=false error=null\n"
+        "[STEP] step=2 action=stop() reward=0.50 done=true error=bad reward=3\n[END] success=true steps=2\n"
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    ("action", "reward", "total"),
+    [("weigh(1)", "1e-05", 0.50001), ("weigh('a reward=5 done=no')", "0.20", 0.7), ("weigh('c d')", "nan", math.nan)],
+)
+def test_a_printed_steps_reward_is_the_last_on_its_line(tmp_path: Path, action: str, reward: str, total: float) -> None:
+    assert counts(tmp_path / "env.log", tagged(action, reward)) == [(2, 2, 1)]
+    pieces = list(parser_named("agent_records").read(run_file(tmp_path / "env.log")))
+    assert table(pieces, "trajectories")["reward"].to_list() == pytest.approx([total], nan_ok=True)
+    assert table(pieces, "tool_calls")["name"].to_list() == ["weigh", "stop"]
+
+
 def test_aiders_history_is_read(tmp_path: Path) -> None:
     text = "\n# aider chat started at 2025-05-04\n\n> Aider v0\n\n#### weigh it  \n\nIt is 1 kg.\n\n> Tokens: 1 sent\n"
     assert counts(tmp_path / ".aider.chat.history.md", text.encode()) == [(1, 0, 0)]
@@ -136,6 +155,9 @@ REFUSED: dict[str, bytes] = {
     "pairs.jsonl": jsonl([{"chosen": SAID, "rejected": SAID}] * 3),
     "service.jsonl": jsonl([{"level": "info", "source": "agent", "message": "started", "type": "system"}] * 4),
     "campus.jsonl": jsonl([{"level": "info", "agent": "rag", "message": "started", "query": "weigh", "node": "n"}] * 4),
+    "graded.jsonl": jsonl([{"question": "1 + 1?", "answer": "2", "correct": True, "failed_tools": []}] * 4),
+    "needs.jsonl": jsonl([{"question": "1 + 1?", "answer": "2", "correct": True, "required_tools": []}] * 4),
+    "shop.json": json.dumps({"rows": [{"interaction": "clicked it", "content": "Page", "reward": 0.5}] * 20}).encode(),
     "state.json": json.dumps(
         [
             {
@@ -392,6 +414,24 @@ LAYOUTS: dict[str, tuple[bytes, list[tuple[Any, ...]]]] = {
         b"[END] success=false steps=1 score=0.1\n",
         [(2, 2, 0), (1, 1, 0)],
     ),
+    "rounds.jsonl": (
+        jsonl([
+            {"conversation_id": chat, "user_input": f"weigh {at}", "agent_response": f"{at} kg",
+             "tools_used": [{"tool": "weigh", "args": {"of": at}, "result": f"{at} kg"}]}
+            for chat in "abc" for at in range(3)
+        ]),
+        [(3, 3, 0)] * 3,
+    ),
+    "told.jsonl": (
+        jsonl([{"user_input": "weigh", "agent_response": "1 kg", "log": SAID}] * 2),
+        [(2, 1, 0)] * 2,
+    ),
+    "updates.json": (
+        json.dumps([{"id": at, "reward": 1.0, "tool_calls": [{"tool": "weigh", "args": {"of": n}, "step": 100}
+                    for n in range(3)]} for at in range(2)]).encode(),
+        [(None, 3, 0)] * 2,
+    ),
+    "gold.txt": (b"### Prompt\nHow heavy is it?\n### Target\n1 kg\n### Response\n2 kg\n" * 3, [(3, 0, 0)]),
     "audit.txt": (
         "CONVERSATION\n\n[0] AUDITOR → TARGET:\n  Weigh it.\n\n[1] TARGET (with tool calls):\n"
         '  → Tool: weigh({"of":1})\n\n[2] TOOL RESULT (id=a):\n  1 kg\n\n[3] TARGET:\n  1 kg\n\n'
@@ -464,6 +504,11 @@ HOSTILE: dict[str, bytes] = {
     "open.jsonl": jsonl(SAID) + b'{"a": "' * 40_000,
     "openings.log": jsonl(SAID) + b"{\n" * 200_000,
     "marks.txt": b"User: x\nAgent: y\n" * 20_000 + b"Tool call: " * 20_000,
+    "tags.log": tagged("weigh(1)", "0.1")
+    + b"[STEP] step=3 "
+    + b"a" * 99_000
+    + b"\n[STEP] step=4 "
+    + b"action=" * 14_000,
     "called.json": json.dumps({"steps": [{"thought": "t", "action": "a(" * 50_000, "observation": "o"}]}).encode(),
     "deep.jsonl": jsonl([SAID[0], SAID[1]]) + b'{"data": ' * 300 + b"1" + b"}" * 300 + b"\n",
 }

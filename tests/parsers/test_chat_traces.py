@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from parser_samples import SAMPLES, checked, losses, parser_named, read_as, run_file, table, takers
+from parser_samples import SAMPLES, checked, losses, parser_named, pieces_of, read_as, run_file, table, takers
 from samples_calls import jsonl
 from samples_chats import ANSWER, BATCH, BFCL_SCORE, BFCL_TURNS, BLOCKS, GYM, ITEMS, MESSAGES, SHAREGPT
 
@@ -111,11 +111,14 @@ def test_the_call_that_a_result_shows_is_counted_once_and_its_error_is_kept(tmp_
 def test_parts_of_an_interface_tell_call_and_result_in_one(tmp_path: Path) -> None:
     older = {"state": "result", "toolCallId": "a", "toolName": "weigh", "args": {"of": 1}, "result": {"kg": 1}}
     newer = {"type": "tool-weigh", "toolCallId": "b", "state": "output-error", "input": {}, "errorText": "no scales"}
+    done = {"type": "dynamic-tool", "toolName": "tare", "toolCallId": "c", "state": "output-available", "input": {}}
     messages = [
         {"role": "user", "parts": [{"type": "text", "text": "weigh"}]},
-        {"role": "assistant", "parts": [{"type": "tool-invocation", "toolInvocation": older}, newer]},
+        {"role": "assistant", "parts": [{"type": "tool-invocation", "toolInvocation": older}, newer, done]},
     ]
-    assert counts(tmp_path / "chat.json", document({"id": "c", "messages": messages}))[1] == [(1, 2, 1)]
+    assert counts(tmp_path / "chat.json", document({"id": "c", "messages": messages}))[1] == [(1, 3, 1)]
+    calls = table(pieces_of(tmp_path / "chat.json"), "tool_calls")
+    assert calls.select("name", "ok", "ok_source").rows()[1:] == [("weigh", False, "flag"), ("tare", True, "flag")]
 
 
 def test_a_line_with_a_lone_backslash_is_read(tmp_path: Path) -> None:

@@ -195,6 +195,33 @@ def test_several_logs_of_a_document_keep_apart_what_they_share(tmp_path: Path) -
     assert "row_unit" not in facts(pieces)
 
 
+def test_lists_under_one_tail_keep_what_stands_before_it(tmp_path: Path) -> None:
+    document = {
+        "train/loss": [{"step": step, "loss": loss} for step, loss in LOSSES],
+        "val/loss": [{"step": 3, "loss": 2.0}, {"step": 6, "loss": 3.0}],
+        "kl": [{"step": step, "kl": 0.1} for step, _ in LOSSES],
+    }
+    pieces = pieces_of(written(tmp_path, "log.json", document))
+    assert series(pieces, "train/loss") == LOSSES
+    assert series(pieces, "val/loss") == [(3, 2.0), (6, 3.0)]
+    assert series(pieces, "kl") == [(step, 0.1) for step, _ in LOSSES]
+
+
+@pytest.mark.parametrize(
+    ("keys", "runs"),
+    [(("seed_1", "seed_2"), 2), (("sft", "rl"), 2), (("actor", "critic"), 1), (("agent_0", "agent_1"), 1),
+     (("training_set", "holdout"), 1)],
+)  # fmt: skip
+def test_logs_under_keys_are_runs_only_where_the_keys_name_runs(
+    tmp_path: Path, keys: tuple[str, ...], runs: int
+) -> None:
+    pieces = pieces_of(
+        written(tmp_path, "log.json", {key: [row | {"reward": at} for row in STEPS] for at, key in enumerate(keys)})
+    )
+    losses = series(pieces, "loss") if runs > 1 else series(pieces, f"{keys[0]}/loss")
+    assert losses == sorted(LOSSES * runs)
+
+
 def test_a_log_tells_how_long_the_run_was_to_be(tmp_path: Path) -> None:
     rows = [{"current_steps": at, "total_steps": 4, "loss": 0.5} for at in (2, 4)]
     assert facts(pieces_of(written(tmp_path, "trainer_log.jsonl", jsonl(rows)))) == {"max_steps": 4, "global_step": 4}

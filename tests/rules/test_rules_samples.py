@@ -368,10 +368,13 @@ def test_a_scorer_that_fails_on_a_constant_handful_is_healthy(tmp_path: Path) ->
     assert any(one.id == "samples-lost" for one in found.healthy)
 
 
-def test_a_scorer_that_fails_on_more_is_told_with_what_the_reward_did(tmp_path: Path) -> None:
-    found = consoles(tmp_path, lambda at: 24 if at >= 60 else 10 + at % 3, lambda at: 0.5 + 0.3 * (at >= 60), PLAIN)
+@pytest.mark.parametrize(("change", "severity"), [(-0.3, Severity.MEDIUM), (0.3, Severity.LOW)])
+def test_a_scorer_that_fails_on_more_matters_where_the_reward_falls(
+    tmp_path: Path, change: float, severity: Severity
+) -> None:
+    found = consoles(tmp_path, lambda at: 24 if at >= 60 else 10 + at % 3, lambda at: 0.5 + change * (at >= 60), PLAIN)
     (lost,) = findings_of(found, "samples-lost")
-    assert (lost.severity, lost.onset_step) == (Severity.MEDIUM, 60)
+    assert (lost.severity, lost.onset_step) == (severity, 60)
     assert "24 times a step the scorer fails" in lost.claim
     assert "the reward went from 0.50 to 0." in lost.claim
 

@@ -240,6 +240,14 @@ def test_a_writer_who_flags_failures_is_believed_about_successes(tmp_path: Path)
     assert told == [(True, "marked"), (False, "marked"), (False, "marked"), (True, "coded")]
 
 
+def test_a_flagged_timeout_says_nothing_of_the_exit_codes_beside_it(tmp_path: Path) -> None:
+    ran = [{"content": f'{{"exit_code": {code}, "stdout": "x"}}', "success": True} for code in (1, 0)]
+    told = outcomes(
+        tmp_path, [("bash", "{}", message) for message in ({"content": "timed out", "success": False}, *ran)]
+    )
+    assert told == [(True, "marked"), (True, "coded"), (False, "marked")]
+
+
 def test_an_error_beside_empty_content_is_a_failure_of_what_reads(tmp_path: Path) -> None:
     empty = '{"content": "", "total_lines": 0, "size": 0, "cut": false, "error": "None there", "image": false}'
     typed = (

@@ -1,5 +1,6 @@
 """Change over the order of the episodes: success that falls, episodes that grow, and what is no change at all."""
 
+import math
 import random
 from pathlib import Path
 
@@ -108,3 +109,10 @@ def test_healthy_sets_are_hardly_ever_accused(tmp_path: Path) -> None:
             if finding.severity.at_least(Severity.LOW)
         ]
     assert len(accused) <= 6, accused
+
+
+@pytest.mark.parametrize(("lost", "severity"), [(12, Severity.MEDIUM), (3, Severity.LOW), (0, None)])
+def test_a_reward_that_is_no_number_is_told(tmp_path: Path, lost: int, severity: Severity | None) -> None:
+    episodes = make(12, lambda at: [*ask("Go."), *say("1"), *end(success=True, reward=math.nan if at < lost else 0.5)])
+    told = [(one.severity, one.claim) for one in found(judge(tmp_path, episodes), "reward-fell")]
+    assert told == ([] if severity is None else [(severity, f"The reward is NaN or infinite in {lost} of 12 episodes")])

@@ -170,6 +170,8 @@ def _is_another(before: pl.DataFrame, after: pl.DataFrame) -> bool:
         ended, began = _values(before, name)[-1], _values(after, name)[0]
         return bool(began < ended)
     kinds = {name: kind_of(canonical(name) or name) for name in set(before["name_raw"]) & set(after["name_raw"])}
+    if not kinds:  # one metric's list after another's
+        return False
     for name in sorted(name for name, kind in kinds.items() if kind == "schedule"):
         both = _series(before, name).join(_series(after, name), on="step", suffix="_after")
         if both.height >= MIN_SHARED and both["value"].n_unique() > 1:

@@ -98,7 +98,7 @@ def _new_plan(rows: list[Any], *, whole: bool) -> Plan | None:
     looked = held[:LOOKED]
     if whole and len(told) > 1 and all(isinstance(row, dict) and _is_round(row) for row in held):
         return Plan(events=True, key=_session_key([row for row, _ in told]))
-    own = sum(next(episodes_in(row, texts=False), None) is not None for row in looked)
+    own = sum(map(_owns_episode, looked))
     if own and (own >= ENOUGH * len(looked) or len(told) < own):
         return Plan(events=False)
     if len(told) > 1 and _is_dialogue([act for _, acts in told for act in acts], [row for row, _ in told]):
@@ -111,6 +111,13 @@ def _new_plan(rows: list[Any], *, whole: bool) -> Plan | None:
 def _is_round(row: dict[str, Any]) -> bool:
     """Return whether a row is one round of a chat: what each side said stands under its name."""
     return all(isinstance(row.get(side), str) for side in ("user", "assistant"))
+
+
+def _owns_episode(row: Any) -> bool:
+    """Return whether a row holds a conversation; calls listed beside a question and its answer are none."""
+    found = next(episodes_in(row, texts=False), None)
+    told = acts_in(row, Uses()) if found is not None and found.listed else []
+    return found is not None and not {act.message.get("role") for act in told} >= {"user", "assistant"}
 
 
 def _holds_episode(row: Any) -> bool:
@@ -333,11 +340,12 @@ def _shown(key: str) -> str:
 
 
 def _numbered(entries: list[Any] | str) -> int | None:
-    """Return how many steps calls are numbered by, one turn each; None where they are not."""
+    """Return how many steps calls are numbered by, one turn each; None where they are not, or all are of one step."""
     for key in STEP_NUMBERS:
         numbers = [as_number(entry.get(key)) for entry in entries if isinstance(entry, dict)]
         if numbers and None not in numbers:
-            return len(set(numbers))
+            steps = len(set(numbers))
+            return None if steps == 1 < len(numbers) else steps
     return None
 
 

@@ -14,8 +14,9 @@ from itertools import pairwise
 from typing import Any, Final
 
 from ptt.diagnostics.metrics.aliases import framework_of
+from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.parsers import trl
-from ptt.diagnostics.parsers.io.counters import Counter, count_of, is_counter_name
+from ptt.diagnostics.parsers.io.counters import RUN_WORDS, Counter, count_of, is_counter_name
 from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Context, Lost, Parser, Piece, RunFile, lost_notes
 from ptt.diagnostics.parsers.io.json_documents import document_head, members
 from ptt.diagnostics.parsers.io.lines import BOM, text_head
@@ -57,6 +58,9 @@ SETTINGS: Final = frozenset(
     {"config", "configuration", "args", "arguments", "hparams", "hyperparameters", "hyper_parameters", "params",
      "parameters", "settings", "training_args", "training_config", "grpo_config", "ppo_config", "meta", "metadata"}
 )  # fmt: skip
+RUN_KEYS: Final = RUN_WORDS - {"agent"} | {"stage", "phase", "task"}
+"""Words that name a run with a number beside them: agents train side by side."""
+STAGES: Final = frozenset({"sft", "rl", "rlhf", "dpo", "ppo", "grpo", "pretrain", "pretraining"})
 SUMMARY: Final = frozenset({"train_loss", "train_samples_per_second", "train_steps_per_second", "total_flos"})
 HUGGING_FACE: Final = frozenset({"train_samples_per_second", "total_flos"})  # the closing row of its trainers
 EPOCH_DOCUMENT: Final = frozenset({"epoch", "training_duration"})  # AllenNLP's, one an epoch
@@ -103,11 +107,15 @@ def series_in(found: Any, path: tuple[str, ...] = ()) -> list[Series]:
 def _series(path: tuple[str, ...], rows: Sequence[dict[str, Any]]) -> Series | None:
     """Return rows as a log; `{"loss": {"train": [...], "val": [...]}}` names what is measured above the columns.
 
-    A list under the name of one of its fields is that metric's: `{"loss": [{"step": 1, "loss": 0.5}]}`.
+    A list under the name of its only field is that metric's, by the longer of both names: `{"val/loss": [{"step": 1,
+    "loss": 0.5}]}`.
     """
-    own = [name for name in rows[0] if not is_counter_name(name)] if rows else []
-    if len(own) == 1 and path and own[0].rpartition("/")[2] == path[-1].rpartition("/")[2]:
-        path = path[:-1]
+    own = [name for name in rows[0] if not is_counter_name(name)] if rows and path else []
+    if len(own) == 1:
+        shorter, longer = sorted((own[0], path[-1]), key=len)
+        if f"/{longer}".endswith(f"/{shorter}"):
+            rows = [{longer if name == own[0] else name: cell for name, cell in row.items()} for row in rows]
+            path = path[:-1]
     counter = counter_of(rows[:SAMPLED_ROWS], trust_steps=False)
     if counter is None and path and is_training_name(path[-1]):
         rows = [
@@ -314,18 +322,24 @@ def _metrics(file: RunFile, series: Sequence[Series]) -> Iterator[Piece]:
 
 
 def _are_runs(series: Sequence[Series]) -> bool:
-    """Return whether logs under keys of their own are of several runs: seeds, tasks, or stages.
+    """Return whether logs under keys of their own are of several runs: the keys say so, by `seed_1`, `stage2` or `sft`.
 
-    Each has the same metrics of training, more than one, and counts from its own beginning.
+    Each has the same metrics of training, more than one. Parts of one run, `actor` and `critic`, have that too.
     """
     heads = [one for one in series if len(one.path) == 1]
     keys = {one.path[0] for one in heads}
-    if len(keys) < 2 or {one.path[:1] for one in series} != {(key,) for key in keys}:
+    if len(keys) < 2 or {one.path[:1] for one in series} != {(key,) for key in keys} or not all(map(_names_run, keys)):
         return False
     names = [{name for name in _names(one) if "/" not in name} for one in heads]  # components may be the stage's own
     trained = sum(is_training_name(name) for name in names[0])
     alike = all(other == names[0] for other in names) and len({one.counter for one in series}) == 1
-    return alike and trained > 1 and {key.lower() for key in keys}.isdisjoint(EVALUATION | PLAIN)
+    return alike and trained > 1
+
+
+def _names_run(key: str) -> bool:
+    words = words_of(key)
+    numbered = not words.isdisjoint(RUN_KEYS) and any(map(str.isdecimal, words))
+    return numbered or (not words.isdisjoint(STAGES) and words <= STAGES | RUN_KEYS)
 
 
 def _numbered(series: Sequence[Series]) -> list[Series]:

@@ -29,7 +29,7 @@ def decide_outcomes(calls: pl.DataFrame) -> pl.DataFrame:
 
     A code in a result outweighs a mark of success, and so do the words of a tool's wrapper: many writers mark that the
     tool ran. Words that a program may have printed outweigh none but the null of an error field. No words outweigh a
-    flag of success where the writer flags failures too, and no code does where it flags failures of that tool.
+    flag of success where the writer flags failures too, and no code does where it flags that tool's failures by codes.
     """
     ok, source, told = pl.col("ok"), pl.col("source"), pl.col("told_failed")
     marked, coded = source.is_in(FLAGS) & ok.is_not_null(), pl.col("told_by") == CODED
@@ -37,7 +37,7 @@ def decide_outcomes(calls: pl.DataFrame) -> pl.DataFrame:
     flagged = (source == FLAGS[0]) & ok.is_not_null()
     good, bad = flagged & ok, marked & ~ok
     worded = (told & (pl.col("told_by") == WORDED) | printed) & ~(good & bad.any().over("kind"))
-    coded &= ~(good & bad.any().over("kind", "tool"))
+    coded &= ~(good & (bad & coded & told).any().over("kind", "tool"))
     by = (
         pl.when(marked & ~ok).then(pl.lit(MARKED))
         .when(coded & told).then(pl.lit(CODED))

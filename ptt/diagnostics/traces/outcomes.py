@@ -361,21 +361,23 @@ def _longer(tables: TraceTables, length: Length) -> Finding | None:
 
 
 def judge_reward(tables: TraceTables) -> Judged:
-    """Judge whether the reward fell; where episodes are labelled, success is judged instead."""
-    reward = tables.episodes["reward"].fill_nan(None)
-    if not reward.count():
+    """Judge whether the reward is a number, and whether it fell; of labelled episodes, success is judged instead."""
+    reward = tables.episodes["reward"]
+    told, known = int(tables.episodes["rewarded"].sum()), reward.count()
+    if not told:
         return not_judged(
             "no reward is recorded", missing=("trajectories.reward",), enable="write the reward with each episode"
         )
-    reason = f"the mean reward is {sig(_mean(reward))} over {reward.count():,} episodes"
-    if tables.episodes["success"].count():
-        return Judged(verdict=graded(reason=reason))
-    fall = tables.shift("reward")
+    lost = [] if known == told else [_no_number(told - known, told)]
+    reason = f"the mean reward is {sig(_mean(reward))} over {known:,} episodes" if known else "no reward is a number"
+    fall = None if tables.episodes["success"].count() or not known else tables.shift("reward")
     if fall is None or tables.order.mixed:
-        return Judged(verdict=graded(reason=reason))
+        return Judged(verdict=graded(*lost, reason=reason))
     finding = Finding(
         severity=Severity.MEDIUM if tables.order.timed else Severity.LOW,
-        claim=f"The mean reward fell from {sig(fall.early)} to {sig(fall.late)}",
+        claim="; ".join(
+            [f"The mean reward fell from {sig(fall.early)} to {sig(fall.late)}", *(one.claim for one in lost)]
+        ),
         observed=fall.late,
         limit=fall.early - _reward_matters(tables),
         unit="reward",
@@ -387,6 +389,23 @@ def judge_reward(tables: TraceTables) -> Judged:
         next=("look first at what else is named here", "run twenty of the early tasks again"),
     )
     return Judged(verdict=graded(finding, reason=reason))
+
+
+def _no_number(lost: int, told: int) -> Finding:
+    return Finding(
+        severity=Severity.MEDIUM if lost == told else Severity.LOW,  # tables spell a missing value so
+        claim=f"The reward is NaN or infinite in {lost:,} of {told:,} episodes",
+        observed=lost / told,
+        limit=0.0,
+        unit="share",
+        evidence={"metric": "trajectories.reward"},
+        causes=(
+            "a scorer that divides by zero, or takes the mean of nothing",
+            "a table whose missing rewards became NaN",
+        ),
+        confirm=("score five of these episodes by hand",),
+        next=("keep them out of the update: one NaN makes the advantages of its group NaN",),
+    )
 
 
 def judge_latency(tables: TraceTables) -> Judged:

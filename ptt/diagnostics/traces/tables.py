@@ -195,7 +195,7 @@ def gather_tables(store: Path, traces: TraceSet, tails: EpisodeTails | None = No
     """Gather the tables of a store for the checks."""
     found = scan_table(store, "trajectories").select(*KEPT, "prompt_hash").collect()
     found = named_episodes(found).drop("sample_id").unique("trajectory_id", keep="first", maintain_order=True)
-    found = found.with_columns(_usable("reward"), _usable("cost_usd"))
+    found = found.with_columns(_usable("reward"), _usable("cost_usd"), pl.col("reward").is_not_null().alias("rewarded"))
     number = pl.int_range(pl.len(), dtype=pl.UInt32).alias("row")
     index = found.select("trajectory_id", number, pl.col("source").alias("path"))
     index = index.join(parsers_of_sources(store), on="path", how="left", maintain_order="left").drop("path")

@@ -27,17 +27,21 @@ TIMEOUT: Final = (
     r"(?!\s?(?:[=:(]|of|is|set)\s?\w*\s?\d(?!.*(?:exceed|expire|reach|wait)))"
 )
 """Something timed out; a timeout with its number of seconds is a setting, unless it was exceeded or waited for."""
+ZERO: Final = r"(?:0(?:\.0{1,6})?(?!\.?\d)|zero\b)"
+SCORE: Final = r"(?<! in )\b(?:rewards?|scores?|grades?)(?: (?:for|of)(?: [\w#-]{1,40}){1,3})?"
+SCORER: Final = r"\b(?:reward|scorer|grader|verifier|judge)(?: (?:function|fn|model|server|worker|call))?"
 KINDS: Final = {
-    "unscored": r"\b(?:returned|returning|is|was|are|were|got) None\b|"
-    r"\b(?:auto-)?set(?:ting)? (?:\w+ ){0,3}to (?:0|zero)\b|"
-    r"\bscor(?:e|ed|ing) (?:\w+ ){0,2}as (?:0|zero)\b",
+    "unscored": rf"{SCORE} (?:is|was|are|were) None\b|{SCORER} (?:returned|returning|returns|got) None\b|"
+    rf"{SCORE} (?:(?:is|was|are|were|will be) )?(?:auto-)?set to {ZERO}|"
+    rf"\bset(?:ting)? (?:\w+ ){{0,2}}(?:reward|score|grade)s? to {ZERO}|"
+    rf"\bscor(?:e|ed|ing) (?:\w+ ){{0,2}}as {ZERO}",
     "evicted": r"\bevict\w{0,4}\b|\b(?:too |as )?stale\b",
     "dropped": r"\b(?:dropp(?:ed|ing)|discard(?:ed|ing)|throw(?:n|ing) away|skipp(?:ed|ing))\b",
     "timed_out": TIMEOUT,
     "retried": r"\bretr(?:y|ying|ied|ies)\b|\bre-?(?:dispatch|schedul|queu|submit)\w{0,4}\b",
     WAITING: r"\bno progress\b|\b(?:still )?waiting (?:for|on)\b|\bstuck\b",
     "failed": r"\bfail(?:ed|ures?|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b"
-    r"|\bHTTP (?:error |status |code ){0,2}[4-7]\d\d\b(?! ?OK)|\berror(?: code)?\W{1,3}[4-7]\d\d\b",  # digits are 7s
+    r"|\bHTTP (?:status |code ){0,2}[4-7]\d\d\b",
 }
 """How a line says what became of a sample, the plainest first: what was dropped after a timeout was dropped."""
 TROUBLE: Final = "trouble"
@@ -56,7 +60,8 @@ PATTERNS: Final = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in
 MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp", b"ime", b"imi", b"etr", b"tale",
                 b"vict", b"bort", b"rash", b"redisp", b"resch", b"re-", b"progress", b"aiting", b"tuck", b"requeu",
                 b"resub", b"efused", b"nreach", b"memory", b"OOM", b"died", b"dead", b"kill", b"lost", b"exited",
-                b"HTTP", b"limit", b"allback", b"alling back", b" None", b"set to", b" as 0", b" as zero")  # fmt: skip
+                b"HTTP", b"limit", b"allback", b"alling back", b" None",
+                b" to 0", b" to zero", b" as 0", b" as zero")  # fmt: skip
 UNREAD: Final = re.compile(
     r"\b(?:fail(?:ed|ure|s|ing)? to|could ?n[o']t|cannot|unable to) (?:parse|extract|read|verify) (?:\w+ ){0,2}"
     r"(?:gold|reference|ground[ -_]?truth)\b(?! model)",
@@ -88,6 +93,8 @@ NUMBERED: Final = re.compile(
 ALIKE: Final = bytes.maketrans(
     b"123456789", b"777777777"
 )  # a line and the next differ by digits; a 0 says that none was
+DONE: Final = re.compile(rb"\b(HTTP (?:status |code ){0,2})[1-3]\d\d\b", re.IGNORECASE)
+"""A status of success, which its digits alone tell from one of failure."""
 MAX_CACHED_LINES: Final = 10_000  # distinct lines, digits aside, whose reading is cached
 WORD: Final = re.compile(r"[A-Za-z][A-Za-z]+")
 NAMED: Final = re.compile(r"(?<!\S)[\w.]*\w[_-]\S*\d[\w-]*")  # one sample's or one machine's own name
@@ -178,7 +185,7 @@ class SampleLines:
         """Take a line that is no row."""
         if not any(mark in line for mark in MARKS):
             return
-        masked = line[:MAX_CHARS].translate(ALIKE)
+        masked = DONE.sub(rb"\g<1>000", line[:MAX_CHARS]).translate(ALIKE)
         if masked not in self._read:
             if len(self._read) >= MAX_CACHED_LINES:
                 self._read.clear()

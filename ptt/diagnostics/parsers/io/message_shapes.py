@@ -62,6 +62,7 @@ SAID: Final = ("value", "content")  # the text of a block that has no `text`
 THOUGHTS: Final = ("thinking", "reasoning", "content", "text", "value")
 FLAGS: Final = frozenset({"is_error", "isError", "success", "status"})  # through which a result may say that it failed
 STATUSES: Final = {"error": True, "success": False}  # of a result: whether it failed
+PART_STATES: Final = {"output-error": True, "output-available": False}  # of the AI SDK 5's parts
 LANGCHAIN: Final = frozenset({"human", "ai", "system", "tool", "function"})
 
 LOOKED: Final = 20  # messages looked at to recognise a chat
@@ -239,15 +240,19 @@ def _parts_of_tool(block: Any) -> list[Any]:
     identity = {"toolCallId": told.get("toolCallId"), "toolName": name}
     call = {"type": "tool-call", "args": told.get("args", told.get("input"))} | identity
     came = next((told[key] for key in ("result", "output", "errorText") if told.get(key) is not None), None)
-    failed = {"isError": True} if told.get("state") == "output-error" or told.get("errorText") else {}
-    return [call] if came is None else [call, {"type": "tool-result", "result": came} | identity | failed]
+    failed = True if told.get("errorText") else PART_STATES.get(as_name(told.get("state")) or "")
+    if came is None and failed is None:
+        return [call]
+    result = {"type": "tool-result", "result": came} | identity
+    return [call, result if failed is None else result | {"isError": failed}]
 
 
 def _is_tool_part(block: Message) -> bool:
     kind = block.get("type")
     if not isinstance(kind, str) or kind in ("tool-call", "tool-result"):
         return False
-    return isinstance(block.get("toolInvocation"), dict) or (kind.startswith("tool-") and "toolCallId" in block)
+    named = kind.startswith("tool-") or kind == "dynamic-tool"
+    return isinstance(block.get("toolInvocation"), dict) or (named and "toolCallId" in block)
 
 
 def _request(call: Message) -> str:

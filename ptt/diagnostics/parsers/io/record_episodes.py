@@ -34,7 +34,8 @@ ENOUGH: Final = 0.5  # share of entries that must tell something
 MAX_DEPTH: Final = 6  # of lists and objects around a conversation
 EXCLUDED: Final = ("expected", "gold", "reference", "groundtruth", "target", "available", "allowed", "candidate",
                    "fewshot", "tooldefinitions", "schema", "chosen", "rejected", "initial",
-                   "fallback", "planned", "suggested", "possible", "alternative", "optimal")  # fmt: skip
+                   "fallback", "planned", "suggested", "possible", "alternative", "optimal", "required", "missing",
+                   "forbidden", "unused")  # fmt: skip
 """How members begin that show what should be done or could be, not what was."""
 OFFERED: Final = re.compile(r"(?:tool|function)s(?!called|used|invoked|exec|run|hist|log|trace|result|taken)")
 """How members begin that define tools; those that were called begin alike."""
@@ -163,7 +164,7 @@ def unacted(record: dict[str, Any], *, labelled: bool = True) -> list[Episode]:
     """Return the episode of a record whose list of calls is empty; `labelled`: only if it says how it ended."""
     for place in (record, *(value for value in record.values() if isinstance(value, dict))):
         empty = any(
-            value == [] and CALL_LISTS.search(plain) is not None and not _is_excluded(plain)
+            value == [] and CALL_LISTS.fullmatch(plain) is not None and not _is_excluded(plain)
             for key, value in place.items()
             for plain in [plain_key(key)]
         )
@@ -174,7 +175,8 @@ def unacted(record: dict[str, Any], *, labelled: bool = True) -> list[Episode]:
 
 
 CALL_LISTS: Final = re.compile(
-    r"tool(?:s|uses|calls|invocations)?(?:called|used|executed)?$|functioncalls|actualcalls|calllog"
+    r"(?:actual|agent|all|executed|generated|model|observed|predicted)?(?:tool(?:s|uses|calls|invocations)?"
+    r"(?:called|used|executed|invoked|made)?|functioncalls(?:made)?)|actualcalls|(?:tool)?calllog"
 )
 
 

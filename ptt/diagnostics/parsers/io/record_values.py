@@ -16,6 +16,7 @@ from ptt.diagnostics.parsers.io.named_parts import NAME, plain_key
 from ptt.diagnostics.parsers.io.parquet_files import cut_note, is_cut, schema_of
 from ptt.diagnostics.parsers.io.record_files import BATCH_ROWS, LONG_HEAD_BYTES, _long_head, _rows, _table_rows, layout
 from ptt.diagnostics.parsers.io.trace_parts import TEXT
+from ptt.diagnostics.parsers.io.values import as_error
 from ptt.diagnostics.wording import counted
 
 LOOKED: Final = 200  # values looked at to recognise a file
@@ -28,10 +29,11 @@ INSIDE: Final = b'{"'  # how an object begins behind the time and level of a log
 TORN: Final = ('{"', '[{"')  # how a line begins that is JSON, and not the level of a log line
 STEP: Final = b"[STEP] step="
 TAGGED: Final = re.compile(r"\[(?P<tag>START|STEP|END)\][ \t]+(?P<rest>.{1,100000})")
-TAGGED_STEP: Final = re.compile(
-    r"action=(?P<action>.*?)[ \t]+reward=(?P<reward>-?\d+(?:\.\d+)?)(?:[ \t]+done=\w+)?(?:[ \t]+error=(?P<error>.*))?"
+ACTED: Final = re.compile(r"(?:step=\S*[ \t]+)?action=")
+RATED: Final = re.compile(
+    r"[ \t]reward=(?P<reward>\S+)(?=(?P<done>[ \t]+done=(?:true|false)\b)|[ \t]+error=|$)", re.IGNORECASE
 )
-PAIR: Final = re.compile(r"(\w+)=(\S*)")
+PAIR: Final = re.compile(r"(?<!\w)(\w{1,40})=(\S*)")
 WORDS: Final = ("true", "false", "null")
 MAX_PREFIX: Final = 200
 MAX_ROW: Final = 20  # of a Parquet file, looked at
@@ -142,11 +144,17 @@ def _tagged_episodes(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _tagged_step(text: str) -> dict[str, Any]:
-    found = TAGGED_STEP.search(text)
-    if found is None:
+    """Return the action of a step, up to the last reward beside `done`, for an action may hold words like these."""
+    acted = ACTED.match(text)
+    rated = max(RATED.finditer(text), key=lambda one: (one["done"] is not None, one.start()), default=None)
+    if acted is None or rated is None:
         return {}
-    error = found["error"] if found["error"] not in (None, "null", "None", "") else None
-    return {"action": found["action"].strip(), "reward": float(found["reward"]), "error": error}
+    try:
+        reward = float(rated["reward"])
+    except ValueError:
+        reward = None
+    error = as_error(text[rated.end() :].partition(" error=")[2])
+    return {"action": text[acted.end() : rated.start()].strip(), "reward": reward, "error": error}
 
 
 def _split_lines(file: RunFile, lost: list[Lost]) -> Iterator[bytes]:

@@ -230,7 +230,8 @@ _NOTHING: Final = frozenset({"", "none", "null", "false", "no", "n/a", "(none)",
 _CUT: Final = re.compile(r"\{\s*['\"](?:error|Error)['\"]\s*:(?!\s*(?:\"\"|''|null|None|\{\}|\[\]|[Ff]alse|0\b))")
 """How an object begins that says why it failed, where the rest of it is cut off."""
 _EXIT_FIELDS: Final = frozenset({*_EXITS, "exitCode", "returnCode"})
-_BESIDE: Final = frozenset({*_EXIT_FIELDS, *_GOOD, *_BAD, "isError", "status_code", "statusCode", "status"})
+_CODES: Final = _EXIT_FIELDS | {"status_code", "statusCode"}
+_BESIDE: Final = _CODES | {*_GOOD, *_BAD, "isError", "status"}
 """Fields of a message with a result that may say how the call went; `error` is read as its writer's mark."""
 SMALL_OBJECT: Final = 5  # keys of an object that only says how it went
 
@@ -300,10 +301,14 @@ def _kind_of_call(tool: str | None, arguments: str | None) -> str:
 
 
 def told_by_fields(message: Mapping[str, Any], tool: str | None, arguments: str | None) -> bool | None:
-    """Return whether fields beside a result say that its call failed, or an exit code that it did not; else None."""
+    """Return whether fields beside a result say that its call failed, or an exit code that it did not; else None.
+
+    A flag that was taken for its writer's mark is none of them.
+    """
     if _BESIDE.isdisjoint(message):
         return None
-    beside = {key: message[key] for key in _BESIDE & message.keys()}
+    fields = _CODES if isinstance(message.get("error"), bool) else _BESIDE
+    beside = {key: message[key] for key in fields & message.keys()}
     failed = _of_fields(beside, _kind_of_call(tool, arguments), MAX_DEPTH)[0]
     return failed if failed or not _EXIT_FIELDS.isdisjoint(beside) else None
 

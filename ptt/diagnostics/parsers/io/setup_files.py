@@ -26,6 +26,7 @@ MAX_SETTINGS: Final = 4000  # a full dump of veRL's has some 900
 MAX_NUMBERS: Final = 16  # in a list that is kept: weights of rewards, coefficients of an optimizer
 MAX_NAME: Final = 200
 MAX_LINE: Final = 10_000  # characters of YAML: a longer one is data
+MAX_INLINE: Final = 20  # mappings inside one another on one line of YAML
 MAX_PACKAGES: Final = 2000  # an environment of a year's work has some 600
 NAMES_SOMEBODY: Final = re.compile(
     r"(?:^|\.)name$|(?:^|[._])(?:(?:run|exp|experiment|project|user|group|team|host|job|node|cluster|hub|repo|model|dataset|data|"
@@ -179,33 +180,34 @@ def yaml_settings(text: str) -> dict[str, Any]:
     return {name: _referred(value, found) for name, value in found.items()}
 
 
-def _inline(text: str) -> dict[str, Any]:
+def _inline(text: str, depth: int = 1) -> dict[str, Any]:
     """Return the entries of a mapping on one line by dotted names, those of mappings inside it too."""
     found: dict[str, Any] = {}
     for part in _parts(text):
         name, mark, value = part.partition(":")
         name, value = name.strip().strip("'\""), value.strip()
-        if mark and value.startswith("{") and value.endswith("}"):
-            found |= {f"{name}.{inner}": entry for inner, entry in _inline(value[1:-1]).items()}
+        if mark and value.startswith("{") and value.endswith("}") and depth < MAX_INLINE:
+            found |= {f"{name}.{inner}": entry for inner, entry in _inline(value[1:-1], depth + 1).items()}
         elif mark:
             found[name] = _scalar(value, YAML_NULLS)
     return found
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Cut a text at its commas, but for those in brackets and quotes."""
+    """Cut a text at its commas, but for those in brackets and quotes; a quote opens where a name or value begins."""
     begin = depth = 0
-    quote = ""
+    quote, before = "", ","
     for at, letter in enumerate(text):
         if quote:
             quote = "" if letter == quote else quote
-        elif letter in "'\"":
+        elif letter in "'\"" and before in ",:{[":
             quote = letter
         elif letter == "," and not depth:
             yield text[begin:at]
             begin = at + 1
         else:
             depth += (letter in "{[") - (letter in "}]")
+        before = before if letter.isspace() else letter
     yield text[begin:]
 
 
@@ -218,6 +220,8 @@ def _referred(value: Any, found: Mapping[str, Any]) -> Any:
     return value if match is None else found.get(match[1], LEFT_OUT)
 
 
+UNREADABLE: Final = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
+"""What Python's own reader of literals raises for what is none, and for what is nested too deeply."""
 YAML_NULLS: Final = ("null", "~", "")
 """What YAML calls nothing; None, as Python has it, is a text there."""
 
@@ -282,7 +286,7 @@ def python_settings(text: str) -> dict[str, Any]:
     """Return the settings that a script gives to `...Config(...)` and the like, where they stand as plain values."""
     try:
         tree = ast.parse(text)
-    except (SyntaxError, MemoryError):
+    except UNREADABLE:
         return {}
     found: dict[str, Any] = {}
     for node in ast.walk(tree):
@@ -293,10 +297,7 @@ def python_settings(text: str) -> dict[str, Any]:
             continue
         for keyword in node.keywords:
             if keyword.arg is not None:
-                try:
-                    found[keyword.arg] = ast.literal_eval(keyword.value)
-                except (ValueError, TypeError, MemoryError):  # a name, a call
-                    found[keyword.arg] = LEFT_OUT
+                found[keyword.arg] = _literal(keyword.value)
     return found
 
 
@@ -382,7 +383,7 @@ def printed_settings(text: str) -> dict[str, Any]:
             continue
         try:
             found = ast.literal_eval(text[match.start() : end])
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except UNREADABLE:
             continue
         if isinstance(found, dict) and any(isinstance(value, dict) for value in found.values()):
             return _dotted({str(key): value for key, value in found.items()})
@@ -407,7 +408,7 @@ def namespace_arguments(text: str) -> dict[str, Any]:
             call = ast.parse(match[0], mode="eval").body
             if isinstance(call, ast.Call):
                 return {one.arg: _literal(one.value) for one in call.keywords if one.arg is not None}
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except UNREADABLE:
             continue
     return {}
 
@@ -415,7 +416,7 @@ def namespace_arguments(text: str) -> dict[str, Any]:
 def _literal(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
-    except ValueError:  # an object that only its program can make
+    except UNREADABLE:  # a name, a call, an object that only its program can make
         return LEFT_OUT
 
 

@@ -366,8 +366,8 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
         return step
     observed = next((name for name in OBSERVED[:7] if name in parts), None)
     acted = next((name for name in ACTED if name in parts and parts[name][1] not in ([], {}, "")), "")
-    acted = acted or next((name for name in parts if name.startswith("action") or
-                           (name.endswith("action") and not name.startswith(UNDONE))), "")  # fmt: skip
+    acted = acted or next((name for name, (key, _) in parts.items() if name.startswith("action") or
+                           ("action" in words_of(key) and not name.startswith(UNDONE))), "")  # fmt: skip
     thought = first(parts, THOUGHT) or next((told for name, told in parts.items() if name.endswith(THOUGHT[2:])), None)
     alone = bool(acted) and isinstance(parts[acted][1], str) and CALLED.fullmatch(parts[acted][1][:MAX_ACTION])
     said = next((parts[name] for name in SAID if LOGGED.isdisjoint(parts) and _is_text(parts, name)), thought)

@@ -30,12 +30,13 @@ SPEAKERS: Final = {
 HEADINGS: Final = SPEAKERS | {
     "prompt": "user",
     "response": "assistant",
-    "target": "assistant",
-    "auditor": "user",
     "task": "user",
     "tool name": "action",
 }
 """More of them, where they stand in a heading."""
+AUDITED: Final = HEADINGS | {"target": "assistant", "auditor": "user"}
+AUDITOR: Final = re.compile(r"^[ \t]*\[\d{1,4}\] auditor\b", re.IGNORECASE | re.MULTILINE)
+"""Who speaks in an audit, in headings with numbers; elsewhere a target is the right answer."""
 AGENT: Final = frozenset({"assistant", "thought", "action", "call", "input", "answer"})
 INLINE: Final = re.compile(
     r"[ \t]{0,4}(?P<heading>#{1,6} )?(?:\*\*|__)?(?P<word>[A-Za-z]{2,12}(?:[ _][A-Za-z]{2,10})?)"
@@ -137,9 +138,10 @@ def plain(text: str) -> str:
 def marks_of(text: str) -> list[Mark]:
     """Return what introduces the parts of a text, in the style that most of them have."""
     marks: list[Mark] = []
+    headed = AUDITED if AUDITOR.search(text) else HEADINGS
     at = 0
     for line in text.splitlines(keepends=True):
-        if (mark := _mark(line, at)) is not None:
+        if (mark := _mark(line, at, headed)) is not None:
             marks.append(mark)
         at += len(line)
     agents = Counter(mark.style for mark in marks if mark.part in AGENT)
@@ -149,12 +151,13 @@ def marks_of(text: str) -> list[Mark]:
     return [mark for mark in marks if mark.style == style]
 
 
-def _mark(line: str, at: int) -> Mark | None:
+def _mark(line: str, at: int, headed: dict[str, str]) -> Mark | None:
+    """Return the mark on a line; `headed`: who speaks under headings with numbers."""
     bare = line.strip()
     if not bare:
         return None
     numbered = NUMBERED.fullmatch(bare[:HEADING_CHARS])
-    if numbered is not None and (part := HEADINGS.get(numbered["who"].lower())) is not None:
+    if numbered is not None and (part := headed.get(numbered["who"].lower())) is not None:
         return Mark(start=at, text=at + len(line), part=part, style="numbered")
     inline = INLINE.match(line)
     if inline is not None and inline["heading"]:

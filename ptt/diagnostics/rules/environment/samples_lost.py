@@ -144,13 +144,12 @@ def _of_counts(evidence: Evidence, counters: SampleCounters, lost: Series) -> Ve
     worst = max(stretches, key=lambda found: found.excess)
     first, last = int(steps[worst.first]), int(steps[worst.last])
     reward = _of_level(evidence, (first, last))
-    fell = reward is not None and reward.during < (1 - MIN_FALL) * reward.before
+    fell = reward is not None and reward.before - reward.during > MIN_FALL * abs(reward.before)
     until = "" if worst.lasting else f" to step {last}"
-    changed = reward is not None and abs(reward.during - reward.before) > MIN_FALL * abs(reward.before)
     words = "times a step the scorer fails, by the console," if unscored else "samples a step are lost to failures"
     change = _went(reward) if fell or unscored else ""
     return Finding(
-        severity=Severity.MEDIUM if fell or (unscored and changed and worst.lasting) else Severity.LOW,
+        severity=Severity.MEDIUM if fell else Severity.LOW,
         claim=f"{sig(worst.mean)} {words} from step {first}{until}, {sig(usual)} otherwise{_errors(counters)}{change}"
         + (_evaluated(evidence, first) if unscored else ""),
         observed=worst.mean,
