@@ -182,6 +182,27 @@ def tail_shift(part: SliceTails, other: SliceTails | None, contrast: Contrast, *
     return TailShift(factor=_factor(plain, contrast), p_value=p_value, contrast=contrast)
 
 
+def scale_to(text: SliceTails, post: SliceTails, blocks: IntArray) -> SliceTails:
+    """Return one slice's tails multiplied so that each percentile of some blocks is another slice's.
+
+    A floor in nats then cuts both at the same share of that level: cut at the same nats, growth by one factor would be
+    less of the smaller tail, and growth of their ratio.
+    """
+    scaled = {}
+    for name, part in text.percentiles.items():
+        levels = [_mean_log(each.percentiles[name].equal[blocks]) for each in (post, text)]
+        factor = math.exp(levels[0] - levels[1]) if all(map(math.isfinite, levels)) else 1.0
+        scaled[name] = replace(
+            part, equal=part.equal * factor, grouped=part.grouped * factor, drawn=part.drawn * factor
+        )
+    return replace(text, percentiles=scaled)
+
+
+def _mean_log(nats: FloatArray) -> float:
+    usable = nats[np.isfinite(nats)]
+    return float(np.log(_floored(usable)).mean()) if len(usable) else math.nan
+
+
 def _factor(level: FloatArray, contrast: Contrast | None) -> float:
     if contrast is None:
         return math.nan
