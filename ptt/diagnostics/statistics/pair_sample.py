@@ -51,13 +51,6 @@ class PairSample:
     usual_ratio: float
 
 
-def pair_sample(
-    samples: pl.DataFrame, *, numerator: str, denominator: str, fills: Mapping[str, Fills] | None = None
-) -> PairSample | None:
-    """Take the facts on one pair, or None where no sampled sequence holds both."""
-    return pair_samples(samples, numerator=numerator, denominator=denominator, fills=fills or {}, until=[None])[0]
-
-
 def pair_samples(
     samples: pl.DataFrame,
     *,
