@@ -183,7 +183,7 @@ def tail_shift(part: SliceTails, other: SliceTails | None, contrast: Contrast, *
 
 
 def scale_to(text: SliceTails, post: SliceTails, blocks: IntArray) -> SliceTails:
-    """Return one slice's tails multiplied so that each percentile of some blocks is another slice's.
+    """Return one slice's tails multiplied so that over some blocks each percentile is, in the mean, another slice's.
 
     A floor in nats then cuts both at the same share of that level: cut at the same nats, growth by one factor would be
     less of the smaller tail, and growth of their ratio.
@@ -192,9 +192,8 @@ def scale_to(text: SliceTails, post: SliceTails, blocks: IntArray) -> SliceTails
     for name, part in text.percentiles.items():
         levels = [_mean_log(each.percentiles[name].equal[blocks]) for each in (post, text)]
         factor = math.exp(levels[0] - levels[1]) if all(map(math.isfinite, levels)) else 1.0
-        scaled[name] = replace(
-            part, equal=part.equal * factor, grouped=part.grouped * factor, drawn=part.drawn * factor
-        )
+        equal, grouped, drawn = (_floored(nats) * factor for nats in (part.equal, part.grouped, part.drawn))
+        scaled[name] = replace(part, equal=equal, grouped=grouped, drawn=drawn)
     return replace(text, percentiles=scaled)
 
 
