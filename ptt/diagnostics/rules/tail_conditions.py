@@ -35,6 +35,7 @@ from ptt.diagnostics.statistics.tail_growth import (
     excess_growth,
     grouped_blocks,
     merge_blocks,
+    ratio_growth,
     scale_to,
     tail_growth,
     tail_shift,
@@ -130,16 +131,14 @@ def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
     shift = growth_of_percentiles(tails)
     groups = grouped_blocks(len(tails.blocks)) if shift.grouped else np.arange(len(tails.blocks))[:, None]
     contrast = None if shift.contrast is None else shift.contrast.spread(list(groups))
-    (post,), _ = _as_tested(tails, (tails.post,), shift)
-    rate = PERCENTILES_SHARE * limits["false_alarms"]
+    rate, of_place = (share * limits["false_alarms"] for share in (PERCENTILES_SHARE, PERCENTILES_PLACE_SHARE))
     percentiles, p_value = tails.post.percentiles, shift.p_value
     localised: bool | None = None
     if contrast is not None and _text_is_known(tails):
-        of_place = PERCENTILES_PLACE_SHARE * limits["false_alarms"]
         localised, of_localised = _localised(tails, shift, contrast.after, of_place)
         p_value = max(p_value, of_localised) if math.isfinite(of_localised) else p_value
     material = _material(percentiles["p99"], contrast, limits["material_p99"])
-    growth = _grew(post, shift, rate, material=material)
+    growth = _grew(_as_tested(tails, (tails.post,), shift)[0][0], shift, rate, material=material)
     if growth is False and _may_have_grown(tails.post, limits["critical_p95"]):
         growth = None
     rise = _rise(shift, contrast)
@@ -349,8 +348,9 @@ def _localised(tails: Tails, shift: TailShift, after: IntArray, rate: float) -> 
     of_text = tail_shift(scaled, None, contrast, noise=noise)  # that text grew as well takes proof of its own
     text_grew = of_text.p_value < MAX_TEXT_P and of_text.factor >= MIN_GROWTH
     outgrew = _moved(ratio, rate)
-    if text_grew and outgrew and not (there := _p_where_text_grew(tails, level)) < MAX_TEXT_P:
-        outgrew, ratio = False, replace(ratio, p_value=there)
+    if text_grew and outgrew and not _p_where_text_grew(tails, level) < MAX_TEXT_P:
+        ratio = replace(ratio, p_value=ratio_growth(tails.post, level, noise=_noise(tails)))
+        outgrew = _moved(ratio, rate)
     if text_grew and not outgrew:  # then more nats follow from the same factor
         return (False if ratio.factor < LARGE_GROWTH else None), ratio.p_value
     held = _holds_tail(post.counts, text.counts, contrast.after, beyond=EXCESS_NATS)
