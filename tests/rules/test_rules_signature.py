@@ -40,6 +40,8 @@ STORIES: dict[str, Story] = {
     "more tools, same tails": Story(post=steady(1.0), tool_share=lambda done: 0.2 + 0.8 * done),
     "alike": Story(text=GROWS, post=GROWS),
     "both, more nats after tools": Story(text=rising(0.05, 0.2), post=rising(0.6, 2.4)),
+    "alike, text near nothing": Story(text=stepped(0.003, 0.045), post=stepped(0.02, 0.3)),
+    "more than text near nothing": Story(text=stepped(0.003, 0.006), post=stepped(0.02, 0.3)),
     "from the first step on": Story(text=rising(0.05, 0.06), post=rising(0.6, 2.4)),
     "late": Story(post=lambda done: 0.2 if done < 0.92 else 1.2),
     "early": Story(post=lambda done: 0.2 if done < 0.1 else 1.2),
@@ -268,6 +270,14 @@ def test_growth_by_the_same_factor_is_growth_everywhere_however_many_nats_more_i
     assert judgement.signature.status is Answer.NOT_FOUND
     assert isinstance(judgement.verdict, Broken)
     assert [one.id for one in judgement.verdict.findings] == ["tail-growth-everywhere"]
+
+
+@pytest.mark.parametrize(
+    ("story", "status"),
+    [("alike, text near nothing", Answer.NOT_FOUND), ("more than text near nothing", Answer.FOUND)],
+)
+def test_a_floor_in_nats_makes_no_ratio_of_growth_by_one_factor(story: str, status: Answer) -> None:
+    assert judged(story).signature.status is status
 
 
 @pytest.mark.parametrize("story", ["found", "medium", "late", "early", "late by nats", "rare and extreme"])

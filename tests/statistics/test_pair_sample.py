@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import scipy.stats
 
-from ptt.diagnostics.statistics.pair_sample import CERTAIN_ABOVE, PairSample, pair_sample
+from ptt.diagnostics.statistics.pair_sample import CERTAIN_ABOVE, PairSample, pair_samples
 
 SEED = 20_260_128
 
@@ -16,6 +16,7 @@ def samples(policy: list[np.ndarray], ref: list[np.ndarray], masks: list[np.ndar
     masks = masks or [np.ones(len(row), np.bool_) for row in policy]
     return pl.DataFrame(
         {
+            "step": list(range(len(masks))),
             "model_mask": [mask.tolist() for mask in masks],
             "policy_logp": pl.Series([row.tolist() for row in policy], dtype=pl.List(pl.Float32)),
             "ref_logp": pl.Series([row.tolist() for row in ref], dtype=pl.List(pl.Float32)),
@@ -28,8 +29,12 @@ def text(rows: int = 40, length: int = 60) -> list[np.ndarray]:
     return [-generator.exponential(1.0, length) - 1e-4 for _ in range(rows)]
 
 
+def taken(frame: pl.DataFrame, *until: int | None) -> list[PairSample | None]:
+    return pair_samples(frame, numerator="policy_logp", denominator="ref_logp", fills={}, until=until)
+
+
 def facts(frame: pl.DataFrame) -> PairSample:
-    found = pair_sample(frame, numerator="policy_logp", denominator="ref_logp")
+    (found,) = taken(frame, None)
     assert found is not None
     return found
 
@@ -92,4 +97,12 @@ def test_a_copy_is_told_by_tokens_that_are_not_sure() -> None:
 def test_too_few_tokens_give_no_answer() -> None:
     found = facts(samples(text(1, 10), text(1, 10)))
     assert np.isnan(found.slope)
-    assert pair_sample(samples(text(1), text(1)).clear(), numerator="policy_logp", denominator="ref_logp") is None
+    assert taken(samples(text(1), text(1)).clear(), None) == [None]
+
+
+def test_facts_up_to_a_step_are_those_of_the_sequences_up_to_it() -> None:
+    frame = samples(text(20), [row - 0.1 for row in text(20)])
+    early, none, whole = taken(frame, 7, -1, None)
+    assert early == facts(frame.filter(pl.col("step") <= 7))
+    assert none is None
+    assert whole == facts(frame)

@@ -11,7 +11,8 @@ from builders import Story, growing, rising, sequences_of, steady, stepped, tail
 
 from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.statistics.bootstrap import interval
-from ptt.diagnostics.statistics.tail_growth import FLOOR
+from ptt.diagnostics.statistics.tail_growth import FLOOR, scale_to, tail_shift
+from ptt.diagnostics.statistics.trend import Contrast, StepNoise
 
 
 def made(**changes: Any) -> Tails:
@@ -130,3 +131,18 @@ def test_two_readings_of_one_run_give_the_same_bits() -> None:
         for attribute in ("blocks", "drawn", "windows", "windows_drawn"):
             assert np.array_equal(getattr(one, attribute), getattr(two, attribute), equal_nan=True)
         assert one.last_sixth == two.last_sixth
+
+
+def test_a_tail_scaled_to_anothers_level_shows_growth_by_one_factor_as_one() -> None:
+    tails = made(text=stepped(0.002, 0.03), post=stepped(0.02, 0.3))
+    count = len(tails.blocks)
+    contrast = Contrast(before=np.arange(count // 2), after=np.arange(count // 2, count))
+    noise = StepNoise(observations=tails.observed_in_blocks, gap=tails.gap)
+    scaled = scale_to(tails.text, tails.post, contrast.after)
+    for name, part in tails.post.percentiles.items():
+        late = [np.log(each.equal[contrast.after]).mean() for each in (part, scaled.percentiles[name])]
+        assert late[0] == pytest.approx(late[1])
+    assert tail_shift(tails.post, tails.text, contrast, noise=noise).factor > 2  # the floor hides how far text grew
+    shift = tail_shift(tails.post, scaled, contrast, noise=noise)
+    assert shift.factor == pytest.approx(1.0, rel=0.1)
+    assert shift.p_value > 0.05

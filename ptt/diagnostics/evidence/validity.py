@@ -31,7 +31,7 @@ from ptt.diagnostics.statistics.pair_sample import (
     CERTAIN_ABOVE,
     PairSample,
     TemperatureMixture,
-    pair_sample,
+    pair_samples,
     temperature_mixture,
 )
 from ptt.diagnostics.store.manifest import Manifest
@@ -253,30 +253,29 @@ def gather_validity(tokens: Tokens) -> Validity:
     """Put together what there is to say about the recorded logprobs."""
     samples = tokens.tables.samples
     steps = samples["step"].drop_nulls().unique().sort()
-    early = samples.filter(pl.col("step") <= steps[int(EARLY_SHARE * (len(steps) - 1))]) if len(steps) else samples
-    first = samples.filter(pl.col("step") <= _first_enough(samples)) if len(steps) else samples
+    limits = [steps[int(EARLY_SHARE * (len(steps) - 1))], _first_enough(samples)] if len(steps) else [None, None]
     sampled = sampled_tokens(samples, LOGP_COLUMNS)
     fills = find_fills(sampled)
     rows = tokens.sound_rows
+    facts = {
+        pair.name: pair_samples(
+            samples,
+            numerator=pair.numerator,
+            denominator=pair.denominator,
+            fills=fills,
+            until=[None, *limits],
+        )
+        for pair in tokens.pairs
+    }
     return Validity(
         anomalies=_anomalies(tokens, sampled, fills),
-        pairs={
-            pair.name: (
-                pair_sample(samples, numerator=pair.numerator, denominator=pair.denominator, fills=fills),
-                pair_sample(early, numerator=pair.numerator, denominator=pair.denominator, fills=fills),
-            )
-            for pair in tokens.pairs
-        },
+        pairs={name: (whole, early) for name, (whole, early, _) in facts.items()},
         rounding={name: grid for name, values in sampled.values.items() if (grid := _rounding(values)) is not None},
         extent=measure_extent(tokens, rows),
         observed_share=rows.filter(pl.col("n_obs") > 0).height / max(1, rows.height),
         missing=_missing(tokens),
         coverage=_coverage(tokens, rows),
-        first={
-            pair.name: found
-            for pair in tokens.pairs
-            if (found := pair_sample(first, numerator=pair.numerator, denominator=pair.denominator, fills=fills))
-        },
+        first={name: first for name, (_, _, first) in facts.items() if first is not None},
         mixed_column=mixed_column(tokens, rows),
         mixed_pairs=mixed_pairs(tokens, rows, fills),
         fills=fills,

@@ -6,7 +6,7 @@ tool_tail_growth turns them into the signature and its findings; docs/statistics
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -35,6 +35,8 @@ from ptt.diagnostics.statistics.tail_growth import (
     excess_growth,
     grouped_blocks,
     merge_blocks,
+    ratio_growth,
+    scale_to,
     tail_growth,
     tail_shift,
 )
@@ -127,21 +129,16 @@ def _noise(tails: Tails) -> StepNoise:
 def _of_percentiles(tails: Tails, limits: Limits) -> JudgedTail:
     """Return the tail as p95 and p99 have it."""
     shift = growth_of_percentiles(tails)
-    count, noise = len(tails.blocks), _noise(tails)
-    groups = grouped_blocks(count) if shift.grouped else [np.array([block]) for block in range(count)]
-    post, text = tails.post, tails.text
-    if shift.grouped:
-        post, text, noise = merge_blocks(post), merge_blocks(text), noise.merged(groups)
-    rate = PERCENTILES_SHARE * limits["false_alarms"]
+    groups = grouped_blocks(len(tails.blocks)) if shift.grouped else np.arange(len(tails.blocks))[:, None]
+    contrast = None if shift.contrast is None else shift.contrast.spread(list(groups))
+    rate, of_place = (share * limits["false_alarms"] for share in (PERCENTILES_SHARE, PERCENTILES_PLACE_SHARE))
     percentiles, p_value = tails.post.percentiles, shift.p_value
     localised: bool | None = None
-    if shift.contrast is not None and _text_is_known(tails):
-        of_place = PERCENTILES_PLACE_SHARE * limits["false_alarms"]
-        localised, of_localised = _localised(post, text, shift.contrast, of_place, noise=noise)
+    if contrast is not None and _text_is_known(tails):
+        localised, of_localised = _localised(tails, shift, contrast.after, of_place)
         p_value = max(p_value, of_localised) if math.isfinite(of_localised) else p_value
-    contrast = None if shift.contrast is None else shift.contrast.spread(groups)
     material = _material(percentiles["p99"], contrast, limits["material_p99"])
-    growth = _grew(post, shift, rate, material=material)
+    growth = _grew(_as_tested(tails, (tails.post,), shift)[0][0], shift, rate, material=material)
     if growth is False and _may_have_grown(tails.post, limits["critical_p95"]):
         growth = None
     rise = _rise(shift, contrast)
@@ -337,29 +334,47 @@ def _rare_lasts(counts: BlockCounts, rise: RareRise) -> bool | None:
     return False if seen + 1 < expected - 2 * math.sqrt(expected) else None
 
 
-def _localised(
-    post: SliceTails, text: SliceTails, contrast: Contrast, rate: float, *, noise: StepNoise
-) -> tuple[bool | None, float]:
+def _localised(tails: Tails, shift: TailShift, after: IntArray, rate: float) -> tuple[bool | None, float]:
     """Return whether post-tool tails outgrew text-only tails, by ratio or by nats, and the p-value of the clearer one.
 
     By nats only where most of the later tail lies after tools, and more of it than of the tokens, and where text-only
-    tails did not grow by the same factor within noise: that is growth everywhere.
+    tails did not grow by the same factor within noise: that is growth everywhere. `after`: the later blocks.
     """
-    ratio = tail_shift(post, text, contrast, noise=noise)
-    if math.isnan(ratio.p_value):
+    contrast, level = shift.contrast, scale_to(tails.text, tails.post, after)
+    (post, text, scaled), noise = _as_tested(tails, (tails.post, tails.text, level), shift)
+    ratio = shift if contrast is None else tail_shift(post, scaled, contrast, noise=noise)
+    if contrast is None or math.isnan(ratio.p_value):
         return None, math.nan
-    of_text = tail_shift(text, None, contrast, noise=noise)  # that text grew as well takes proof of its own
+    of_text = tail_shift(scaled, None, contrast, noise=noise)  # that text grew as well takes proof of its own
     text_grew = of_text.p_value < MAX_TEXT_P and of_text.factor >= MIN_GROWTH
-    if text_grew and not _moved(ratio, rate):  # then more nats follow from the same factor
+    outgrew = _moved(ratio, rate)
+    if text_grew and outgrew and not _p_where_text_grew(tails, level) < MAX_TEXT_P:
+        ratio = replace(ratio, p_value=ratio_growth(tails.post, level, noise=_noise(tails)))
+        outgrew = _moved(ratio, rate)
+    if text_grew and not outgrew:  # then more nats follow from the same factor
         return (False if ratio.factor < LARGE_GROWTH else None), ratio.p_value
     held = _holds_tail(post.counts, text.counts, contrast.after, beyond=EXCESS_NATS)
     excess = excess_growth(post, text, contrast, noise=noise, margin=EXCESS_NATS) if held else None
     p_value = ratio.p_value if excess is None else float(np.fmin(ratio.p_value, excess.p_value))
-    if _moved(ratio, rate) or (excess is not None and excess.p_value < rate):
+    if outgrew or (excess is not None and excess.p_value < rate):
         return True, p_value
     if excess is not None and excess.nats > EXCESS_NATS:  # this much more, but noise could explain it
         return None, p_value
     return False if text_grew else None, p_value
+
+
+def _p_where_text_grew(tails: Tails, text: SliceTails) -> float:
+    """Return the p-value of the ratio's growth where text-only tails grew most: no noise of post-tool ones chose it."""
+    shift = tail_growth(text, noise=_noise(tails))
+    (post, text), noise = _as_tested(tails, (tails.post, text), shift)
+    return math.nan if shift.contrast is None else tail_shift(post, text, shift.contrast, noise=noise).p_value
+
+
+def _as_tested(tails: Tails, parts: Sequence[SliceTails], shift: TailShift) -> tuple[list[SliceTails], StepNoise]:
+    """Return slices and noise by the blocks, or the groups of them, that a shift is between."""
+    if not shift.grouped:
+        return list(parts), _noise(tails)
+    return [merge_blocks(part) for part in parts], _noise(tails).merged(grouped_blocks(len(tails.blocks)))
 
 
 def _holds_tail(post: BlockCounts, text: BlockCounts, blocks: IntArray, *, beyond: float) -> bool:

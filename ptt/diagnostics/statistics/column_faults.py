@@ -100,9 +100,14 @@ class Pairing:
         """Return, by sequence and slice, how many tokens there are, and the sums of x, y, x x, y y and x y."""
         if lag not in self._sums:
             at, x, y = self.matched(lag)
-            place, size = 2 * self.columns.row[at] + self.columns.post[at], 2 * len(self.columns.step)
-            sums = [np.bincount(place, one, size) for one in (np.ones(len(at)), x, y, x * x, y * y, x * y)]
-            self._sums[lag] = np.array(sums, np.float64).reshape(6, -1, 2)
+            place, found = self.columns.place[at], np.zeros((6, 2 * len(self.columns.step)))
+            if len(at):
+                starts = np.flatnonzero(
+                    np.diff(place, prepend=-1)
+                )  # places never fall: text of a sequence, then the rest
+                sums = [np.add.reduceat(one, starts) for one in (x, y, x * x, y * y, x * y)]
+                found[:, place[starts]] = [np.diff(starts, append=len(at)), *sums]
+            self._sums[lag] = found.reshape(6, -1, 2)
         return self._sums[lag]
 
     def agreement(self, lag: int, slice_: int, scales: tuple[Scale, Scale]) -> FloatArray:
@@ -299,11 +304,11 @@ def _equal_tokens(pairing: Pairing) -> tuple[FloatArray, FloatArray]:
     at, _, _ = pairing.matched(0)
     top, bottom = pairing.top[at], pairing.bottom[at]
     open_ = (top < CERTAIN_ABOVE) | (bottom < CERTAIN_ABOVE)
-    place = (2 * columns.row[at] + columns.post[at])[open_]
+    place = columns.place[at[open_]]
     equal = np.abs(top[open_] - bottom[open_]) < NO_MOVE
     return (
         np.bincount(place, minlength=size).reshape(-1, 2).astype(np.float64),
-        np.bincount(place, equal, size).astype(np.float64).reshape(-1, 2),
+        np.bincount(place[equal], minlength=size).reshape(-1, 2).astype(np.float64),
     )
 
 
@@ -453,8 +458,10 @@ def largest_jump(level: FloatArray) -> Jump | None:
 
 
 def _level_of(values: FloatArray) -> float:
-    values = values[np.isfinite(values)]
-    return float(np.median(values)) if len(values) else math.nan
+    """Return the median of the finite values; of few, sorting takes a tenth of the time of `np.median`."""
+    ordered = np.sort(values[np.isfinite(values)])
+    count = len(ordered)
+    return float(ordered[(count - 1) // 2] + ordered[count // 2]) / 2 if count else math.nan
 
 
 def medians(values: FloatArray, group: IntArray, groups: int, least: int) -> FloatArray:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -124,6 +125,18 @@ class SampledTokens:
     step: IntArray
     place: IntArray
     values: Mapping[str, Values]
+
+    @cached_property
+    def rows(self) -> tuple[IntArray, IntArray]:
+        """Return where each sequence's tokens begin, and how many they are."""
+        starts = np.flatnonzero(np.diff(self.row, prepend=-1))
+        return starts, np.diff(np.append(starts, len(self.row)))
+
+    @cached_property
+    def extremes(self) -> Mapping[str, tuple[Values, Values]]:
+        """Return the lowest and the highest finite value of each sequence, by column."""
+        starts, _ = self.rows
+        return {name: (np.fmin.reduceat(of, starts), np.fmax.reduceat(of, starts)) for name, of in self.values.items()}
 
 
 def sampled_tokens(samples: pl.DataFrame, columns: Collection[str]) -> SampledTokens:
@@ -294,18 +307,24 @@ def _zeros_contradicted(tokens: SampledTokens, column: str, other: str, confirm:
     near-zeros as well as zeros; a fill gives zeros alone.
     """
     values, against = tokens.values[column], tokens.values[other]
-    starts, count = _rows(tokens)
-    constant = np.fmin.reduceat(values, starts) == np.fmax.reduceat(values, starts)  # has a test of its own
-    open_ = ~confirmed([tokens.values[name] for name in confirm if name != other], against) & ~np.repeat(
-        constant, count
-    )
-    zero = (values == 0) & np.isfinite(against)
-    near = (values < 0) & (values >= SURE_ABOVE) & np.isfinite(against)
+    known = np.isfinite(against)
+    zero, near = (values == 0) & known, (values < 0) & (values >= SURE_ABOVE) & known
+    if not zero.any():
+        return None
+    low, high = tokens.extremes[column]
+    thirds = [tokens.values[name] for name in confirm if name != other]
+
+    def told(at: IntArray) -> Values:  # what the other column says, but of rows of one value, which have their own test
+        row = np.searchsorted(tokens.rows[0], at, side="right") - 1
+        open_ = ~confirmed([third[at] for third in thirds], against[at]) & ~(low == high)[row]
+        said: Values = against[at[open_]]
+        return said
+
+    zeros, nears = told(np.flatnonzero(zero)), told(np.flatnonzero(near))
+    usual = max(1.0, zero.sum() / max(1, near.sum()))
     for unlikely in UNLIKELY:
-        with np.errstate(invalid="ignore"):
-            told = (against < unlikely) & open_
-        expected = (int((near & told).sum()) + 1) * max(1.0, zero.sum() / max(1, near.sum()))
-        if int((zero & told).sum()) > TIMES_EXPECTED * expected + MIN_CONTRADICTED:
+        expected = (np.count_nonzero(nears < unlikely) + 1) * usual
+        if np.count_nonzero(zeros < unlikely) > TIMES_EXPECTED * expected + MIN_CONTRADICTED:
             return unlikely
     return None
 
@@ -319,21 +338,13 @@ def confirmed(thirds: Collection[Values], against: Values) -> BoolArray:
     return result
 
 
-def _rows(tokens: SampledTokens) -> tuple[IntArray, IntArray]:
-    """Return where each sequence's tokens begin, and how many they are."""
-    starts = np.flatnonzero(np.diff(tokens.row, prepend=-1))
-    return starts, np.diff(np.append(starts, len(tokens.row)))
-
-
 def _rows_filled(tokens: SampledTokens, column: str, other: str, confirm: tuple[str, ...]) -> bool:
     """Return whether rows of zeros are more than the nearly certain rows of a sure policy account for."""
-    values, against = tokens.values[column], tokens.values[other]
-    starts, count = _rows(tokens)
-    low, high = np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
-    lowest = np.fmin.reduceat(against, starts)
+    _, count = tokens.rows
+    (low, high), (lowest, highest) = tokens.extremes[column], tokens.extremes[other]
     with np.errstate(invalid="ignore"):
-        usable = (count >= MIN_ROW_TOKENS) & (np.fmax.reduceat(against, starts) - lowest > MIN_ROW_SPREAD)
-        thirds = [np.fmin.reduceat(tokens.values[name], starts) for name in confirm if name != other]
+        usable = (count >= MIN_ROW_TOKENS) & (highest - lowest > MIN_ROW_SPREAD)
+        thirds = [tokens.extremes[name][0] for name in confirm if name != other]
         filled = usable & (low == high) & (low >= SURE_ABOVE) & ~confirmed(thirds, lowest)
         sure = usable & (low > SURE_ROW_ABOVE) & (low < high)
     return bool(filled.sum() * MIN_SURE_ROWS_SHARE > sure.sum())

@@ -6,7 +6,7 @@ file mixes sequences of different temperatures."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -51,22 +51,33 @@ class PairSample:
     usual_ratio: float
 
 
-def pair_sample(
-    samples: pl.DataFrame, *, numerator: str, denominator: str, fills: Mapping[str, Fills] | None = None
-) -> PairSample | None:
-    """Take the facts on one pair, or None where no sampled sequence holds both."""
-    found = _model_tokens(samples, numerator, denominator, fills or {})
-    return _summarize_pair(found) if len(found.row) else None
+def pair_samples(
+    samples: pl.DataFrame,
+    *,
+    numerator: str,
+    denominator: str,
+    fills: Mapping[str, Fills],
+    until: Sequence[int | None],
+) -> list[PairSample | None]:
+    """Take the facts on one pair over the sequences up to each of these steps, or over all of them."""
+    tokens = _model_tokens(samples, numerator, denominator, fills)
+    parts = [tokens if step is None else tokens.until(step) for step in until]
+    return [_summarize_pair(part) if len(part.step) else None for part in parts]
 
 
 @dataclass(frozen=True)
 class _ModelTokens:
     """Model tokens of all sampled sequences that hold both columns, end to end."""
 
-    row: IntArray
+    step: FloatArray  # NaN where it is not known
     top: FloatArray
     bottom: FloatArray
     first: BoolArray  # after an observation
+
+    def until(self, step: int) -> _ModelTokens:
+        """Return those up to a step."""
+        held = self.step <= step
+        return _ModelTokens(self.step[held], self.top[held], self.bottom[held], self.first[held])
 
 
 def _model_tokens(samples: pl.DataFrame, numerator: str, denominator: str, fills: Mapping[str, Fills]) -> _ModelTokens:
@@ -74,30 +85,44 @@ def _model_tokens(samples: pl.DataFrame, numerator: str, denominator: str, fills
     rows = samples.drop_nulls([numerator, denominator]).filter(
         length > 0, *(pl.col(name).list.len() == length for name in (numerator, denominator))
     )
-    count = rows["model_mask"].list.len().to_numpy().astype(np.int64)
-    row, begins = np.repeat(np.arange(len(count)), count), np.cumsum(count) - count
-    mask = rows["model_mask"].explode(empty_as_null=False).fill_null(value=False).to_numpy()
-    seen = np.cumsum(mask) - mask  # before each token, of all rows
-    first = mask & ~np.append(False, mask[:-1]) & (seen > seen[begins][row])
+    offsets, mask = _flags(rows["model_mask"])
+    count, begins = np.diff(offsets), offsets[:-1]
+    seen: IntArray = np.cumsum(mask) - mask  # before each token, of all rows
+    first = mask & ~np.append(False, mask[:-1]) & (seen > np.repeat(seen[begins], count))
     top, bottom = (
-        without_placeholders(
-            rows[name].explode(empty_as_null=False).cast(pl.Float64).fill_null(np.nan).to_numpy(writable=True),
-            fills.get(name, NO_FILLS),
-        )
+        without_placeholders(flatten(rows[name])[1].astype(np.float64), fills.get(name, NO_FILLS))[mask]
         for name in (numerator, denominator)
     )
-    return _ModelTokens(row[mask], top[mask], bottom[mask], first[mask])
+    step = np.repeat(rows["step"].cast(pl.Float64).fill_null(np.nan).to_numpy(), count)
+    return _ModelTokens(step[mask], top, bottom, first[mask])
 
 
 def _sampled_pairs(
     samples: pl.DataFrame, numerator: str, denominator: str, fills: Mapping[str, Fills]
-) -> Iterator[tuple[dict[str, Any], BoolArray, FloatArray, FloatArray]]:
-    """Yield row, mask and both logprobs of every sampled sequence that holds both and has model tokens."""
-    for row in samples.drop_nulls([numerator, denominator, "model_mask"]).iter_rows(named=True):
-        mask = np.array(row["model_mask"], dtype=np.bool_)
-        top, bottom = (mask_placeholders(row[name], fills.get(name, NO_FILLS)) for name in (numerator, denominator))
-        if len(mask) == len(top) == len(bottom) and mask.any():
-            yield row, mask, top, bottom
+) -> Iterator[tuple[int, FloatArray, FloatArray]]:
+    """Yield the number of every sampled sequence that holds both logprobs, and both of its model tokens."""
+    rows = samples.drop_nulls([numerator, denominator, "model_mask"])
+    begins, mask = _flags(rows["model_mask"])
+    (tops, top), (bottoms, bottom) = (
+        (offsets, without_placeholders(values.astype(np.float64), fills.get(name, NO_FILLS)))
+        for name in (numerator, denominator)
+        for offsets, values in (flatten(rows[name]),)
+    )
+    counts = np.diff(begins)
+    fits = (counts == np.diff(tops)) & (counts == np.diff(bottoms)) & (counts > 0)
+    seqs = rows["seq"].to_numpy()
+    for at in np.flatnonzero(fits).tolist():
+        model = mask[begins[at] : begins[at + 1]]
+        if model.any():
+            yield int(seqs[at]), top[tops[at] : tops[at + 1]][model], bottom[bottoms[at] : bottoms[at + 1]][model]
+
+
+def _flags(column: pl.Series) -> tuple[IntArray, BoolArray]:
+    """Return offsets and truth values of a column of lists, end to end; a null is not true."""
+    offsets, flags = flatten(column)
+    if flags.dtype == np.object_:
+        flags = np.array([value is True for value in flags])
+    return offsets, flags.astype(np.bool_)
 
 
 def mask_placeholders(values: list[float | None], fills: Fills = NO_FILLS) -> FloatArray:
@@ -224,10 +249,10 @@ def temperature_mixture(
     since drift has negative ones of its own.
     """
     fits = []
-    for row, mask, top, bottom in _sampled_pairs(samples.sort("step", "seq"), numerator, denominator, fills or {}):
-        fit = _fit_sequence(top[mask], bottom[mask])
+    for seq, top, bottom in _sampled_pairs(samples.sort("step", "seq"), numerator, denominator, fills or {}):
+        fit = _fit_sequence(top, bottom)
         if fit is not None:
-            fits.append((row["seq"], *fit))
+            fits.append((seq, *fit))
         if drift and len(fits) == MAX_DRIFT_SEQUENCES:
             break
     if not fits:
@@ -298,6 +323,11 @@ class SampledColumns:
         return np.searchsorted(firsts, self.step, side="right") - 1
 
     @cached_property
+    def place(self) -> IntArray:
+        """Number each token's sequence and slice: twice the sequence's, plus one after an observation."""
+        return 2 * self.row + self.post
+
+    @cached_property
     def sizes(self) -> Mapping[str, FloatArray]:
         """Return the logarithm of -logp for each column: how sure it is of each token."""
         with np.errstate(invalid="ignore"):
@@ -314,10 +344,7 @@ def lay_out_columns(
     """Lay the sampled sequences end to end; `observed`: those with an observation."""
     length = pl.col("model_mask").list.len()
     rows = samples.filter(pl.col("step").is_not_null() & (length > 0)).sort("step", "seq")
-    offsets, mask = flatten(rows["model_mask"])
-    if mask.dtype == np.object_:
-        mask = np.array([value is True for value in mask])
-    mask = mask.astype(np.bool_)
+    offsets, mask = _flags(rows["model_mask"])
     row = np.repeat(np.arange(rows.height), np.diff(offsets))
     values = {}
     for name in columns:

@@ -175,11 +175,38 @@ def tail_shift(part: SliceTails, other: SliceTails | None, contrast: Contrast, *
     level, own = _growth_level(part)
     plain, max_own = _level(part)[0], MAX_OWN_SHARE
     if other is not None:
-        (level, own), (other_level, other_own) = _level(part), _level(other)
-        level, own, max_own = level - other_level, own + other_own, MAX_OWN_SHARE_DIFFERENCE
+        (level, own), max_own = _ratio_level(part, other), MAX_OWN_SHARE_DIFFERENCE
         plain = level
     p_value = shift_p_value(level, contrast, own=own, noise=noise, most_own=max_own, seed=SEED + 20)
     return TailShift(factor=_factor(plain, contrast), p_value=p_value, contrast=contrast)
+
+
+def ratio_growth(post: SliceTails, text: SliceTails, *, noise: StepNoise) -> float:
+    """Return the p-value of a rise of the ratio of two slices' tails that begins anywhere, as `tail_growth` has it."""
+    level, own = _ratio_level(post, text)
+    wide, _ = _ratio_level(merge_blocks(post), merge_blocks(text))
+    groups, most = grouped_blocks(len(post.tokens)), MAX_OWN_SHARE_DIFFERENCE
+    return scan_shifts(level, wide, groups, own=own, noise=noise, most_own=most, seed=SEED + 20).p_value
+
+
+def scale_to(text: SliceTails, post: SliceTails, blocks: IntArray) -> SliceTails:
+    """Return one slice's tails multiplied so that over some blocks each percentile is, in the mean, another slice's.
+
+    A floor in nats then cuts both at the same share of that level: cut at the same nats, growth by one factor would be
+    less of the smaller tail, and growth of their ratio.
+    """
+    scaled = {}
+    for name, part in text.percentiles.items():
+        levels = [_mean_log(each.percentiles[name].equal[blocks]) for each in (post, text)]
+        factor = math.exp(levels[0] - levels[1]) if all(map(math.isfinite, levels)) else 1.0
+        equal, grouped, drawn = (_floored(nats) * factor for nats in (part.equal, part.grouped, part.drawn))
+        scaled[name] = replace(part, equal=equal, grouped=grouped, drawn=drawn)
+    return replace(text, percentiles=scaled)
+
+
+def _mean_log(nats: FloatArray) -> float:
+    usable = nats[np.isfinite(nats)]
+    return float(np.log(_floored(usable)).mean()) if len(usable) else math.nan
 
 
 def _factor(level: FloatArray, contrast: Contrast | None) -> float:
@@ -237,6 +264,11 @@ def _difference(percentile: Percentile, other: Percentile, tokens: IntArray) -> 
     drawn = percentile.drawn - other.drawn
     drawn = drawn[np.isfinite(difference) & np.isfinite(drawn).all(axis=1)]
     return difference, _own_variances(float(drawn.var(axis=1).mean()) if len(drawn) else math.nan, tokens)
+
+
+def _ratio_level(part: SliceTails, other: SliceTails) -> tuple[FloatArray, FloatArray]:
+    (level, own), (other_level, other_own) = _level(part), _level(other)
+    return level - other_level, own + other_own
 
 
 def _growth_level(part: SliceTails) -> tuple[FloatArray, FloatArray]:
