@@ -11,6 +11,7 @@ from ptt.diagnostics.parsers import (
     claude_code,
     codex_cli,
     console_log,
+    engine_log,
     episode_ledger,
     gemini_cli,
     git_lfs_pointer,
@@ -132,6 +133,7 @@ PARSERS: tuple[Parser, ...] = (
     metrics_parquet.PARSER,
     notebook.PARSER,
     console_log.PARSER,
+    engine_log.PARSER,  # behind the consoles that log a training
     run_settings.PARSER,
     plain_transcripts.PARSER,  # behind the logs that training prints, which may show conversations
     plain_tables.PARSER,  # asked once the whole run is known to hold no other log

@@ -192,8 +192,9 @@ def _inline(text: str) -> dict[str, Any]:
     return found
 
 
-def _parts(text: str) -> Iterator[str]:
+def _parts(text: str, brackets: str = "{[}]") -> Iterator[str]:
     """Cut a text at its commas, but for those in brackets and quotes."""
+    opening, closing = brackets[: len(brackets) // 2], brackets[len(brackets) // 2 :]
     begin = depth = 0
     quote = ""
     for at, letter in enumerate(text):
@@ -205,7 +206,10 @@ def _parts(text: str) -> Iterator[str]:
             yield text[begin:at]
             begin = at + 1
         else:
-            depth += (letter in "{[") - (letter in "}]")
+            depth += (letter in opening) - (letter in closing)
+            if depth < 0:  # the end of the call that it stands in
+                yield text[begin:at]
+                return
     yield text[begin:]
 
 
@@ -308,7 +312,9 @@ _PINNED: Final = re.compile(
 """A pin or a direct reference, as PEP 440 and PEP 508 write them: a prompt, `user@host:~$`, is neither."""
 _CONDA: Final = re.compile(r"^\s*-\s*([A-Za-z0-9][\w.-]{0,79})=(\d[\w.+!-]{0,40})", re.MULTILINE)
 _LOCKED: Final = re.compile(r'^name = "([A-Za-z0-9][\w.-]{0,79})"\r?\nversion = "([^"\s]{1,40})"', re.MULTILINE)
-_LISTED: Final = re.compile(r"^([A-Za-z0-9][\w.-]{0,79}) {2,}(\d[\w.+!-]{0,40})(?:\s.*)?$", re.MULTILINE)
+_LISTED: Final = re.compile(
+    r"^([A-Za-z0-9][\w.-]{0,79})(?: {2,}(\d[\w.+!-]{0,40})(?:\s.*)?| (\d+\.\d[\w.+!-]{0,40}))$", re.MULTILINE
+)
 _CARD: Final = re.compile(
     r"^[-*] (TRL|Transformers|Pytorch|Datasets|Tokenizers|PEFT|Unsloth|Accelerate):? +(\S{1,40})$", re.MULTILINE
 )
@@ -410,6 +416,50 @@ def namespace_arguments(text: str) -> dict[str, Any]:
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
     return {}
+
+
+ENGINE: Final = "engine"  # above what an engine prints of its settings
+DEFAULTS: Final = f"{ENGINE}.sampling_defaults"  # of requests that leave them out
+_ENGINE_CALLS: Final = re.compile(r"LLM engine \(v[^)\n]{1,40}\) with config: (.+)|\bserver_args=ServerArgs\((.+)")
+_ENGINE_MAPS: Final = re.compile(
+    r"(non-default args|[Dd]efault (?:\w+ )?sampling params? from model): \{(.*)\}|\bUsing (\w+) (?:attention )?backend\b"
+)
+_OVERRIDDEN: Final = "Default sampling parameters have been overridden by the model"
+
+
+def engine_settings(text: str) -> dict[str, Any]:
+    """Return what vLLM and SGLang print of their settings as they start, by dotted names under `engine`."""
+    found: dict[str, Any] = {}
+    for match in _ENGINE_CALLS.finditer(text):
+        found |= _arguments(ENGINE, (match[1] or match[2])[:MAX_PRINTED])
+    for kind, entries, backend in _ENGINE_MAPS.findall(text):
+        if backend:
+            found.setdefault(f"{ENGINE}.attention_backend", backend)
+        else:
+            above = ENGINE if kind.startswith("non") else DEFAULTS
+            found |= {f"{above}.{name}": value for name, value in _inline(entries[:MAX_PRINTED]).items()}
+    if _OVERRIDDEN in text:
+        found[f"{ENGINE}.model_sampling_defaults"] = True
+    return found
+
+
+def _arguments(above: str, text: str) -> dict[str, Any]:
+    """Return the arguments of a call or a mapping as printed, those of calls and mappings inside it too."""
+    found: dict[str, Any] = {}
+    for part in _parts(text, "{[(}])"):
+        name, value = (side.strip() for side in part.partition("=")[::2])
+        if not name.isidentifier() or not value:
+            continue
+        if value.startswith("{"):
+            found |= {f"{above}.{name}.{inner}": entry for inner, entry in _inline(value.strip("{}")).items()}
+        elif (call := _PRINTED_CALL.match(value)) is not None:
+            found |= _arguments(f"{above}.{name}", value[call.end() :])
+        else:
+            found[f"{above}.{name}"] = _scalar(value)
+    return found
+
+
+_PRINTED_CALL: Final = re.compile(r"[A-Za-z_][\w.]*\(")
 
 
 def _literal(node: ast.expr) -> Any:
