@@ -16,10 +16,27 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptt.diagnostics.evidence.excursions import CHECKPOINT, EPOCH, EVALUATION, RESTART, SYNC, Recurrence
+from ptt.diagnostics.evidence.excursions import (
+    CHECKPOINT,
+    ENGINE_RESTART,
+    EPOCH,
+    EVALUATION,
+    RESTART,
+    SYNC,
+    Recurrence,
+)
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.mismatch_causes import Sign, setting_signs, sign
-from ptt.diagnostics.evidence.mismatch_rise import BESIDE, EARLY, FIRST_VALUES, GREW, growth_of, own_limit
+from ptt.diagnostics.evidence.mismatch_rise import (
+    BESIDE,
+    EARLY,
+    FIRST_VALUES,
+    GREW,
+    SPREADS,
+    growth_of,
+    own_limit,
+    tail_growth,
+)
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.evidence.training_setup import TrainingSetup
@@ -57,7 +74,8 @@ LARGE: Final = 0.5  # nats of mean |r|: tokens of two different contexts or mode
 SMALL: Final = 0.2  # nats of mean |r|: of noise beyond it E r = -KL is of its size, whatever the cause
 ONE_SIDED: Final = 0.6  # of mean |r|, the size of its signed mean
 TWO_SIDED: Final = 0.3
-HEAVY: Final = 1.5  # standard deviation over mean |r|: of a normal distribution 0.76
+HEAVY: Final = (("mismatch/logp_abs_std", "mismatch/logp_abs_mean", 1.5), ("mismatch/prob_diff_std", "mismatch/prob_diff", 2.5))
+"""Standard deviation over mean: of a normal distribution 0.76; of probabilities, which do not move where certain, 1.6."""
 FEW_SEQUENCES: Final = 0.02  # at least so many are off: a maximum bounds the share, mean <= share * maximum
 MANY_SEQUENCES: Final = 0.5
 CLEAN: Final = 0.1  # of the mean error, that of the best sequence: there are sequences that agree
@@ -77,12 +95,16 @@ DRAWS: Final = 199
 TIMING_RATE: Final = 0.05
 AT_ALL_STEPS: Final = 0.9
 CRASHED: Final = 0.5  # of the size of the reward, that is lost as the mismatch jumps
-BEYOND_SCATTER: Final = 3.0  # standard deviations of the reward before
+BEYOND_SCATTER: Final = 3.0  # standard deviations: of the reward before, or of the sizes of the steps that are off
+NORMAL_MAD: Final = 1.4826  # times the median absolute deviation: the standard deviation of a normal distribution
 AT_START: Final = 0.3  # of what the reward had risen by: so near is it to the level at which it began
 RISEN: Final = 0.2  # of its level: less is no rise to lose
 SYNC_GONE: Final = 0.1  # of the time that a weight update took before
 SEED: Final = 20_260_611
-KINDS: Final = {RESTART: "restart", EPOCH: "epoch", EVALUATION: "evaluation", CHECKPOINT: "checkpoint", SYNC: "sync"}
+KINDS: Final = {
+    RESTART: "restart", EPOCH: "epoch", EVALUATION: "evaluation", CHECKPOINT: "checkpoint", SYNC: "sync",
+    ENGINE_RESTART: "restart",
+}  # fmt: skip
 TOLD_BY_METRICS: Final[Mapping[str, frozenset[str]]] = {
     "packs": frozenset({"packed", "packing"}),
     "experts": frozenset({"moe", "expert", "experts", "router", "routing"}),
@@ -94,9 +116,17 @@ OF_EVALUATION: Final = re.compile(
     r"|(?:^|\.)(?:reward|rm|ref|user|verifier)(?:_[^.]*)?\."
 )
 """Parts of a setting's name that are of evaluation, or of another model than the one that is trained."""
-NOT_LOADED: Final = re.compile(
-    r"(?i)failed to load (?:\w+ )?weights|(?:missing|unexpected) keys?\b|weights? .{0,120}\bnot (?:loaded|initialized)"
-)
+TOLD: Final[Mapping[str, re.Pattern[str]]] = {
+    "not_loaded": re.compile(
+        r"(?i)failed to load (?:\w+ )?weights|(?:missing|unexpected) keys?\b|weights? .{0,120}\bnot (?:loaded|initialized)"
+    ),
+    "cache_stays": re.compile(
+        r"(?i)(?:reset_prefix_cache|flush_cache|(?:reset|clear|flush)\w* .{0,20}(?:prefix|kv|radix).cache)"
+        r".{0,60}\b(?:not|fail\w*|skip\w*|ignor\w*|unsupported)\b"
+    ),
+    "not_finite": re.compile(r"(?i)JSON compliant: -?(?:nan|inf)|\b(?:logits?|log_?probs?)\b.{0,60}\b(?:nan|inf)\b"),
+}
+"""Lines in which an engine says that weights, caches or numbers are not what they should be, by the sign."""
 OFF: Final = ("disabled", "false", "off", "no", "0", "full")
 """Values that turn a setting off; `full`: all weights are trained, and no adapter."""
 UNSET: Final = ("none", "null", "auto", "")  # neither on nor off
@@ -133,7 +163,7 @@ def metric_signs(
     if not course and not told:
         return ()
     off = level.steps[level.values > limit]
-    beside = [*_sequences(metrics, off), *_distribution(metrics, off), *_companions(level, metrics)]
+    beside = [*_sequences(metrics, off), *_distribution(metrics, off), *_companions(level, metrics), *_tail(metrics)]
     return (*course, *beside, *_configured(setup, other, level, off, within=_within(level, limit)), *_told(events))
 
 
@@ -176,8 +206,10 @@ def _course(
     if spikes is not None and float(np.median(values)) <= limit:
         share = pct(len(spikes.lead.steps) / len(steps))
         kinds = [KINDS[one.kind] for one in spikes.coincidences if one.kind in KINDS]
-        resumed = not kinds and _after_restart(spikes.lead.steps, steps, happened)
-        name = "spikes_at_events" if kinds else "after_restart" if resumed else "spikes"
+        resumed = _after_restart(spikes.lead.steps, steps, happened)
+        name = "after_restart" if resumed else "spikes_at_events" if kinds else "spikes"
+        if any(one.kind == ENGINE_RESTART for one in spikes.coincidences):
+            name = "spikes_at_engines"
         yield sign(name, **numbers, share=share, event=kinds[0] if kinds else "")
     elif (falls := _falls(level, limit, happened)) is not None:
         kind, when = falls
@@ -199,7 +231,7 @@ def _course(
     elif (jump := _jump(level, limit)) is not None:
         at = int(steps[jump])
         begun = [kind for kind in KINDS if np.isin(happened.get(kind, ()), [at - 1, at, steps[jump - 1]]).any()]
-        kind = "restart" if RESTART in begun else "epoch" if EPOCH in begun else "alone"
+        kind = "restart" if {RESTART, ENGINE_RESTART}.intersection(begun) else "epoch" if EPOCH in begun else "alone"
         yield sign(f"jumps_{kind}", **numbers, at=str(at))
         yield from _reward_at(metrics, at)
     elif values[0] <= limit and late >= GREW * values[0]:
@@ -249,9 +281,15 @@ def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tup
     shown = ", ".join(str(step) for step in at[:4].tolist())
     if named:
         return KINDS[named[0].kind], shown
-    if teeth is None and len(at) > 1 and _within(level, limit):
+    if teeth is None and (len(at) > 1 and _within(level, limit) or _scatters(values[begin:], limit)):
         return None  # single values fall so by their noise
     return ("regular" if teeth is not None else "alone"), shown
+
+
+def _scatters(values: FloatArray, limit: float) -> bool:
+    """Return whether steps that are off differ by so many factors that one in agreement is no fall."""
+    logs = np.log(values[values > limit])
+    return BEYOND_SCATTER * NORMAL_MAD * float(np.median(np.abs(logs - np.median(logs)))) > math.log(FELL)
 
 
 def _stays(level: Series) -> bool:
@@ -367,9 +405,11 @@ def _distribution(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign
         sided = abs(signed) / mean
         if sided < TWO_SIDED or (sided >= ONE_SIDED and mean < SMALL):
             yield sign("one_sided" if sided >= ONE_SIDED else "two_sided", signed=sig(signed), mean=sig(mean))
-    spread = _at(metrics, "mismatch/logp_abs_std", off)
-    if mean and spread is not None and spread >= HEAVY * mean:
-        yield sign("heavy", spread=sig(spread), mean=sig(mean))
+    for name, of, factor in HEAVY:
+        spread, usual = _at(metrics, name, off), _at(metrics, of, off)
+        if usual and spread is not None and spread >= factor * usual:
+            yield sign("heavy", spread=sig(spread), mean=sig(usual))
+            break
     if impossible := _impossible(metrics, off):
         yield impossible
     ratio, chi2 = (_at(metrics, name, off) for name in ("is/ratio_mean", "mismatch/chi2_token"))
@@ -382,6 +422,14 @@ def _distribution(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign
     correlation = _at(metrics, "mismatch/pearson", off)
     if correlation is not None and (correlation < UNRELATED or correlation > RELATED):
         yield sign("unrelated" if correlation < UNRELATED else "related", correlation=sig(correlation))
+
+
+def _tail(metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    """Tell a part of the tokens that gets worse from all of them: their spread then grows more than their mean."""
+    for spread, mean, factor in SPREADS:
+        if spread in metrics and mean in metrics and (grew := tail_growth(metrics[spread], metrics[mean])) >= factor:
+            yield sign("tail_grows", name=metrics[spread].raw_name, grew=sig(grew), mean=metrics[mean].raw_name)
+            return
 
 
 def _impossible(metrics: Mapping[str, Series], steps: IntArray) -> Sign | None:
@@ -477,10 +525,11 @@ def _each_step(series: Series, level: Series) -> bool:
 
 
 def _told(events: Sequence[Event]) -> Iterator[Sign]:
-    """Look for lines in which the engine says that it could not take the weights that were sent."""
-    line = next((one for one in events if NOT_LOADED.search(one.text)), None)
-    if line is not None:
-        yield sign("not_loaded", line=line.text[:MAX_LINE])
+    """Look for lines in which the engine says what is wrong: with weights that were sent, its cache, its numbers."""
+    for name, pattern in TOLD.items():
+        line = next((one for one in events if pattern.search(one.text)), None)
+        if line is not None:
+            yield sign(name, line=line.text[:MAX_LINE])
 
 
 def _at(metrics: Mapping[str, Series], name: str, steps: IntArray) -> float | None:
