@@ -13,7 +13,7 @@ import pytest
 import ptt
 from ptt.diagnostics.evidence.excursions import RESTART, Recurrence, SeriesExcursions
 from ptt.diagnostics.evidence.mismatch_causes import CAUSES, Sign, rank_causes
-from ptt.diagnostics.evidence.mismatch_course import NOT_LOADED, metric_signs
+from ptt.diagnostics.evidence.mismatch_course import TOLD, metric_signs
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.training_setup import make_setup
 from ptt.diagnostics.model import Finding
@@ -229,8 +229,8 @@ def test_steps_off_after_a_restart_are_those_next_to_each_other_in_the_log(every
 
 
 def test_a_line_on_weights_is_no_line_on_what_stands_far_from_them() -> None:
-    assert NOT_LOADED.search("weights of lm_head were not initialized")
-    assert not NOT_LOADED.search(f"weights sent {'.' * 150} cache not loaded")
+    assert TOLD["not_loaded"].search("weights of lm_head were not initialized")
+    assert not TOLD["not_loaded"].search(f"weights sent {'.' * 150} cache not loaded")
 
 
 @pytest.mark.parametrize(

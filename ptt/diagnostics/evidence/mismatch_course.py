@@ -62,6 +62,7 @@ OF_LOGPROBS: Final = ("mismatch/logp_abs_mean", "mismatch/ppl_diff", "old/rollou
 """Those in nats a token."""
 AGREES: Final = 0.7  # of that distance: both sides agree up to their arithmetic
 GREW_FAR: Final = 10.0  # times: no arithmetic changes so much
+LONGER: Final = 1.5  # times the length of the first answers
 STEADY: Final = 2.0  # times, either way: a level that stays
 MIXED: Final = 0.2  # of the last values at least lie on either side of the first ones' median
 STILL: Final = 1.3  # times the first level, over a third of the run: the updates alone do not move it
@@ -235,10 +236,29 @@ def _course(
         yield sign(f"jumps_{kind}", **numbers, at=str(at))
         yield from _reward_at(metrics, at)
     elif values[0] <= limit and late >= GREW * values[0]:
-        yield sign("grew", **numbers)
-        yield from _growth(level, limit, late, metrics)
+        longer = growth_of(metrics["len/response_mean"]) if "len/response_mean" in metrics else 1.0
+        if longer >= LONGER and any(_tail(metrics)):
+            yield sign("grew_with_length", **numbers, length=sig(longer))
+        else:
+            yield sign("grew", **numbers)
+            yield from _growth(level, limit, late, metrics)
     elif first > limit:
         yield sign("rises" if late > first else "sinks", **numbers)
+        yield from _by_length(level, metrics)
+
+
+def _by_length(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    """Look for steps that are off the more the longer their answers are; a level that updates make would grow alone."""
+    length = metrics.get("len/response_mean")
+    if length is None:
+        return
+    _, one, two = np.intersect1d(level.steps, length.finite()[0], return_indices=True)
+    if len(one) < MIN_PAIRED:
+        return
+    own = np.zeros(len(one), np.int64)
+    found = within_correlation(level.values[one], length.finite()[1][two], own, seed=SEED, draws=DRAWS)
+    if found.rho >= GOES_WITH and found.p_value <= MAX_CHANCE:
+        yield sign("rises_with_length", name=length.raw_name, rho=sig(found.rho))
 
 
 def _after_restart(off: IntArray, steps: IntArray, happened: Mapping[str, IntArray]) -> bool:

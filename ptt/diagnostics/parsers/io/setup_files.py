@@ -55,6 +55,26 @@ KNOWN_WORDS: Final = frozenset({*PACKAGE_NAMES, "hf", "fsdp", "fsdp2", "megatron
 """Words that name no one, whatever setting they stand in: `rollout.name=vllm`."""
 
 
+MODEL_NAMES: Final[Mapping[str, re.Pattern[str]]] = {
+    "has_experts": re.compile(
+        r"(?i)-a\d+(?:\.\d+)?b(?![a-z\d])|moe\b|mixtral|gpt-oss|deepseek-(?:v[23]|r1(?!-distill))|glm-4\.[5-9]|kimi-k2|minimax-m|llama-4|"
+        r"qwen3-next"
+    ),
+    "reads_images": re.compile(
+        r"(?i)(?:^|[-_/.\d])(?:vl|vlm|omni|vision|audio|pixtral|molmo|llava|internvl|smolvlm|paligemma|idefics|gemma-3n)"
+        r"(?:[-_/.\d]|$)|(?-i:[a-zA-Z]VLM?[-_\d])|minicpm-[vo]\b|glm-4\.\dv"
+    ),
+}
+"""What the name of a model tells of it, which itself is not kept."""
+NAMES_MODEL: Final = re.compile(
+    r"(?i)(?:^|[._])(?:model|model_path|model_name|model_name_or_path|model_id|base_model|hf_checkpoint|pretrain)$"
+    r"|(?:^|\.)model\.(?:path|name)$"
+)
+NO_POLICY: Final = re.compile(
+    r"(?i)(?:^|\.)(?:ref|reference|reward\w*|rm|critic|judge|teacher|draft\w*|speculative\w*)(?:_model)?[._]"
+)
+
+
 def setup_context(settings: Mapping[str, Any], facts: Facts | None = None) -> Context:
     """Return what settings state: the facts that are shown, and all of them for what is held against them."""
     return Context(facts={**safe_settings(settings), **(facts or {})}, settings=kept(settings))
@@ -68,6 +88,8 @@ def kept(settings: Mapping[str, Any]) -> Settings:
         if len(found) == MAX_SETTINGS or not 0 < len(dotted) <= MAX_NAME or "_wandb" in dotted:
             continue
         found[dotted] = _kept_value(dotted, value)
+        if isinstance(value, str) and NAMES_MODEL.search(dotted) and not NO_POLICY.search(dotted):
+            found |= {f"model_{told}": True for told, pattern in MODEL_NAMES.items() if pattern.search(value)}
     return found
 
 
