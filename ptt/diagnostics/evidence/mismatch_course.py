@@ -165,7 +165,9 @@ def metric_signs(
         return ()
     off = level.steps[level.values > limit]
     beside = [*_sequences(metrics, off), *_distribution(metrics, off), *_companions(level, metrics), *_tail(metrics)]
-    return (*course, *beside, *_configured(setup, other, level, off, within=_within(level, limit)), *_told(events))
+    single = _impossible(metrics, off if len(off) else level.steps) is not None
+    configured = _configured(setup, other, level, off, within=_within(level, limit), single=single)
+    return (*course, *beside, *configured, *_told(events))
 
 
 def _measure(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> tuple[Series, float] | None:
@@ -480,9 +482,9 @@ def _companions(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
 
 
 def _configured(
-    setup: TrainingSetup, other: Mapping[str, Series], level: Series, off: IntArray, *, within: bool
+    setup: TrainingSetup, other: Mapping[str, Series], level: Series, off: IntArray, *, within: bool, single: bool
 ) -> Iterator[Sign]:
-    """Yield what the settings tell, and which parts of the loop the log times."""
+    """Yield what the settings tell, and which parts of the loop the log times; single: single tokens alone are off."""
     told, given = set[str](), set[str]()
     for name, asked in setting_signs().items():
         if asked.get("framework") not in (None, setup.framework) or given.intersection(asked.get("unless", ())):
@@ -493,6 +495,8 @@ def _configured(
                 yield sign(name, setting=f"{key}={value}")
                 given.add(name)
                 break
+    if "splits_rows" in given and single:
+        yield sign("split_tokens")
     for series in other.values():
         words = words_of(series.raw_name)
         if (words & {"sync", "refit"} or words >= {"update", "weights"}) and _each_step(series, level):
