@@ -4,7 +4,7 @@ What: one of these stays above its limit: the mean difference of probabilities 0
 0.1 nats a token (either sign); the mean of exp |difference of logprobs| 1.05; the mean absolute difference of logprobs
 0.05 nats, logged or from recorded tokens, or of the mean logprobs of whole sequences; the share of importance ratios
 that the cap cuts 0.05. From a tenth of the KL's limit,
-or half of the probabilities', up to the limit the finding is low; it is also low where the recorded tokens of both
+or half of the probabilities' (unless both sides' correlate as rounded ones do), up to the limit the finding is low; it is also low where the recorded tokens of both
 sides do not show what is logged. High where the peak is ten times the limit, or a tenth of the gradient's weight lies
 on tokens that the cap on the engine's weights cuts (of the ratios, where only their share is logged). Its causes are
 ranked by the signs for and against each: how the mismatch begins, grows and falls back, the events that it goes with,
@@ -64,6 +64,8 @@ PROB_DIFF_FINE = 0.005  # and this fine
 KL = 0.1  # nats a token, of either sign: veRL's limit
 KL_FINE = 0.01  # nats a token: what Tinker's docs call usual
 PROB_ERROR = 1.05  # mean exp|difference of logprobs|: NeMo-RL's limit
+ROUNDING = 0.999  # correlation of both sides' probabilities in bfloat16; a token in a thousand that is off lowers it
+CERTAIN = 0.5  # difference of probabilities: no rounding makes one of a token that a side is sure of
 LOGP_ABS = 0.05  # nats: the logarithm of the limit before it
 LOGP_MAX = 10.0  # nats: no arithmetic makes a certain token impossible; in bfloat16 the worst of a batch differs by 2
 LOGP_MAX_MASKED = 2.5  # nats: where such tokens lie on one side, as rounding does not
@@ -240,11 +242,21 @@ def _mismatches(evidence: Evidence, limits: Limits) -> list[Mismatch]:
                 series = replace(series, values=np.abs(series.values))
             key = name.rpartition("/")[2].removesuffix("_mean").removesuffix("_frac")
             zero = 1.0 if name == "mismatch/prob_error" else 0.0
-            mismatches.append(Mismatch(freshest(evidence, series), limits[key], limits.get(f"{key}_fine"), zero))
+            fine = None if name == "mismatch/prob_diff" and _rounds(evidence) else limits.get(f"{key}_fine")
+            mismatches.append(Mismatch(freshest(evidence, series), limits[key], fine, zero))
     pair = trainer_pair(evidence)
     if pair is not None and len(pair.mean_abs.finite()[0]) >= MIN_STEPS:
         mismatches.append(Mismatch(freshest(evidence, pair.mean_abs), limits["logp_abs"], None, 0.0))
     return mismatches
+
+
+def _rounds(evidence: Evidence) -> bool:
+    """Return whether probabilities that differ little do so as rounding makes them: none by far, and all in step."""
+    correlation, worst = (evidence.metrics.get(f"mismatch/{name}") for name in ("pearson", "prob_diff_max"))
+    if correlation is None or worst is None:
+        return False
+    related, far = correlation.finite()[1], worst.finite()[1]
+    return len(related) > 0 and bool(np.median(related) >= ROUNDING and np.median(far) < CERTAIN)
 
 
 def _own_rise(mismatch: Mismatch, evidence: Evidence) -> Excess | None:
