@@ -75,7 +75,10 @@ LARGE: Final = 0.5  # nats of mean |r|: tokens of two different contexts or mode
 SMALL: Final = 0.2  # nats of mean |r|: of noise beyond it E r = -KL is of its size, whatever the cause
 ONE_SIDED: Final = 0.6  # of mean |r|, the size of its signed mean
 TWO_SIDED: Final = 0.3
-HEAVY: Final = (("mismatch/logp_abs_std", "mismatch/logp_abs_mean", 1.5), ("mismatch/prob_diff_std", "mismatch/prob_diff", 2.5))
+HEAVY: Final = (
+    ("mismatch/logp_abs_std", "mismatch/logp_abs_mean", 1.5),
+    ("mismatch/prob_diff_std", "mismatch/prob_diff", 2.5),
+)
 """Standard deviation over mean: of a normal distribution 0.76; of probabilities, which do not move where certain, 1.6."""
 FEW_SEQUENCES: Final = 0.02  # at least so many are off: a maximum bounds the share, mean <= share * maximum
 MANY_SEQUENCES: Final = 0.5
@@ -119,7 +122,8 @@ OF_EVALUATION: Final = re.compile(
 """Parts of a setting's name that are of evaluation, or of another model than the one that is trained."""
 TOLD: Final[Mapping[str, re.Pattern[str]]] = {
     "not_loaded": re.compile(
-        r"(?i)failed to load (?:\w+ )?weights|(?:missing|unexpected) keys?\b|weights? .{0,120}\bnot (?:loaded|initialized)"
+        r"(?i)failed to load (?:\w+ )?weights|(?:missing|unexpected) keys?\b"
+        r"|weights? .{0,120}\bnot (?:loaded|initialized)"
     ),
     "cache_stays": re.compile(
         r"(?i)(?:reset_prefix_cache|flush_cache|(?:reset|clear|flush)\w* .{0,20}(?:prefix|kv|radix).cache)"
@@ -303,7 +307,7 @@ def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tup
     shown = ", ".join(str(step) for step in at[:4].tolist())
     if named:
         return KINDS[named[0].kind], shown
-    if teeth is None and (len(at) > 1 and _within(level, limit) or _scatters(values[begin:], limit)):
+    if teeth is None and ((len(at) > 1 and _within(level, limit)) or _scatters(values, limit)):
         return None  # single values fall so by their noise
     return ("regular" if teeth is not None else "alone"), shown
 

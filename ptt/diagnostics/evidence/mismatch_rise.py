@@ -19,7 +19,7 @@ SPREADS: Final = (
     ("mismatch/prob_diff_std", "mismatch/prob_diff", 1.3),
     ("mismatch/logp_abs_max", "mismatch/logp_abs_mean", 2.0),
 )
-"""Spread, mean, and how many times more the first grows where a part of the tokens gets worse, not all of them alike."""
+"""Spread, mean, and how many times more the first grows where a part of the tokens gets worse, and not all alike."""
 WORST: Final = 2.5  # nats: in bfloat16 the worst token of a batch differs by less
 BESIDE: Final = {"length": "len/response_mean", "entropy": "entropy", "lag": "staleness/mean", "rate": "lr"}
 
@@ -28,8 +28,9 @@ def own_limit(level: Series, metrics: Mapping[str, Series], limit: float) -> flo
     """Return the size below `limit` that the last values exceed, and the run's own first values do not by far, or None.
 
     It is `GREW` times the first values and above all of them, and by as much more as what may move the mismatch has
-    grown: the policy's entropy, the length (unless a part of the tokens gets worse), the lag and the learning rate. It lies at least halfway, in factors, to the
-    last values: noise of a low level does not reach it. level: sizes, 0 where both sides agree.
+    grown: the policy's entropy, the length (unless a part of the tokens gets worse), the lag and the learning rate. It
+    lies at least halfway, in factors, to the last values: noise of a low level does not reach it. level: sizes, 0 where
+    both sides agree.
     """
     values = level.finite()[1]
     late = float(np.median(values[-level.width :]))

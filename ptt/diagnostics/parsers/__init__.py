@@ -133,8 +133,8 @@ PARSERS: tuple[Parser, ...] = (
     metrics_parquet.PARSER,
     notebook.PARSER,
     console_log.PARSER,
-    engine_log.PARSER,  # behind the consoles that log a training
     run_settings.PARSER,
+    engine_log.PARSER,  # behind consoles that log a training, and lists of packages
     plain_transcripts.PARSER,  # behind the logs that training prints, which may show conversations
     plain_tables.PARSER,  # asked once the whole run is known to hold no other log
 )

@@ -17,7 +17,8 @@ MIN_PACKAGES: Final = 2  # of a text that says nothing of an engine
 TELLING: Final = re.compile(
     rb"(?i)(?<![a-z_])(?:global_|train_|start_)?(?:step|rollout|iteration)(?:_id)?[ =:#_]{1,3}(\d{1,9})(?![\d/.])"
     rb"|load(?:ed|ing)? \w{0,20} ?weights|load_lora|\blora adapter|prefix.cache|flush_cache|kv.?cache|weight sync"
-    rb"|\b(?:restart|resum|respawn|recover|re-?register|health check|checkpoint)|\b(?:not load|missing key|unexpected key)"
+    rb"|\b(?:restart|resum|respawn|recover|re-?register|health check|checkpoint)"
+    rb"|\b(?:not load|missing key|unexpected key)"
     rb"|weights? [^\n]{0,120}not (?:loaded|initialized)|compliant: (?:nan|inf|-inf)"
 )
 """What is looked for in a line: the step that it names, or weights, caches, adapters and restarts."""
@@ -62,8 +63,8 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 PARSER = Parser(
     name="engine_log",
-    describes="The console of an inference engine: the settings and versions that it prints as it starts (vLLM, SGLang), "
-    "and its lines on weights, adapters, caches and restarts.",
+    describes="The console of an inference engine: the settings and versions that it prints as it starts (vLLM, "
+    "SGLang), and its lines on weights, adapters, caches and restarts.",
     held_against="source: vLLM's `LLMEngine` and `EngineArgs`, SGLang's `ServerArgs`",
     priority=65,
     of_training=False,

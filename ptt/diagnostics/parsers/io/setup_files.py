@@ -444,7 +444,8 @@ ENGINE: Final = "engine"  # above what an engine prints of its settings
 DEFAULTS: Final = f"{ENGINE}.sampling_defaults"  # of requests that leave them out
 _ENGINE_CALLS: Final = re.compile(r"LLM engine \(v[^)\n]{1,40}\) with config: (.+)|\bserver_args=ServerArgs\((.+)")
 _ENGINE_MAPS: Final = re.compile(
-    r"(non-default args|[Dd]efault (?:\w+ )?sampling params? from model): \{(.*)\}|\bUsing (\w+) (?:attention )?backend\b"
+    r"(non-default args|[Dd]efault (?:\w+ )?sampling params? from model): \{(.*)\}"
+    r"|\bUsing (\w+) (?:attention )?backend\b"
 )
 _OVERRIDDEN: Final = "Default sampling parameters have been overridden by the model"
 

@@ -3,9 +3,9 @@
 What: one of these stays above its limit: the mean difference of probabilities 0.01; the KL between engine and trainer
 0.1 nats a token (either sign); the mean of exp |difference of logprobs| 1.05; the mean absolute difference of logprobs
 0.05 nats, logged or from recorded tokens, or of the mean logprobs of whole sequences; the share of importance ratios
-that the cap cuts 0.05. From a tenth of the KL's limit,
-or half of the probabilities' (unless both sides' correlate as rounded ones do), up to the limit the finding is low; it is also low where the recorded tokens of both
-sides do not show what is logged. High where the peak is ten times the limit, or a tenth of the gradient's weight lies
+that the cap cuts 0.05. From a tenth of the KL's limit, or half of the probabilities' (unless both sides' correlate as
+rounded ones do), up to the limit the finding is low; it is also low where the recorded tokens of both sides do not show
+what is logged. High where the peak is ten times the limit, or a tenth of the gradient's weight lies
 on tokens that the cap on the engine's weights cuts (of the ratios, where only their share is logged). Its causes are
 ranked by the signs for and against each: how the mismatch begins, grows and falls back, the events that it goes with,
 the settings, and the recorded tokens.
