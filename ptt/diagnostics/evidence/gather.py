@@ -34,7 +34,12 @@ from ptt.diagnostics.evidence.evaluation import gather_evaluation
 from ptt.diagnostics.evidence.excursions import gather_excursions, happened_at
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
 from ptt.diagnostics.evidence.mask import gather_mask
-from ptt.diagnostics.evidence.mismatch import difference_of_means, gather_freshness, gather_mismatch, gather_rank_mismatch
+from ptt.diagnostics.evidence.mismatch import (
+    difference_of_means,
+    gather_freshness,
+    gather_mismatch,
+    gather_rank_mismatch,
+)
 from ptt.diagnostics.evidence.mismatch_course import metric_signs
 from ptt.diagnostics.evidence.mismatch_tokens import gather_pattern
 from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_clock, logged_seconds

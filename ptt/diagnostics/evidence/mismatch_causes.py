@@ -61,6 +61,7 @@ class MismatchAnswer:
     indistinguishable: tuple[str, str] | None
     experiment: str
     setting: str
+    record: str  # what to log, so that metrics tell the first two apart; empty where they do
 
     @property
     def first(self) -> MismatchCause:
@@ -82,7 +83,8 @@ class MismatchAnswer:
             ranked[f"cause_{place}_for"] = "; ".join(cause.for_)
             ranked[f"cause_{place}_against"] = "; ".join(cause.against)
         pair = " or ".join(self.indistinguishable) if self.indistinguishable else None
-        return {"cannot_tell_apart": pair, "experiment": self.experiment, "setting": self.setting, **ranked}
+        named = {"experiment": self.experiment, "setting": self.setting, "record": self.record}
+        return {"cannot_tell_apart": pair, **named, **ranked}
 
 
 def rank_causes(signs: Iterable[Sign], *, framework: str | None) -> MismatchAnswer | None:
@@ -111,6 +113,7 @@ def rank_causes(signs: Iterable[Sign], *, framework: str | None) -> MismatchAnsw
         indistinguishable=pair,
         experiment=_experiment(causes[0].name, pair) + _switches(signs, pair or (causes[0].name,)),
         setting=_setting(causes[0].name, framework),
+        record="; or ".join(str(words[name]["record"]) for name in pair or ()),
     )
 
 

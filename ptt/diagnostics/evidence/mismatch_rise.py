@@ -17,6 +17,7 @@ FIRST_VALUES: Final = 3  # the level at the start
 SPREADS: Final = (
     ("mismatch/logp_abs_std", "mismatch/logp_abs_mean", 1.3),
     ("mismatch/prob_diff_std", "mismatch/prob_diff", 1.3),
+    ("mismatch/kl_std", "mismatch/kl", 1.5),
     ("mismatch/logp_abs_max", "mismatch/logp_abs_mean", 2.0),
 )
 """Spread, mean, and how many times more the first grows where a part of the tokens gets worse, and not all alike."""
