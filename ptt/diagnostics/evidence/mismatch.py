@@ -56,10 +56,11 @@ def difference_of_means(series: Mapping[str, Series], other: Mapping[str, Series
     if len(found) != 1:
         return {}
     engine, trainer = found[0]
-    steps, one, two = np.intersect1d(engine.finite()[0], trainer.finite()[0], return_indices=True)
-    away = engine.finite()[1][one] - trainer.finite()[1][two]
+    (steps, sampled), (others, scored) = engine.finite(), trainer.finite()
+    shared, own, theirs = np.intersect1d(steps, others, return_indices=True)
     raw = f"{engine.raw_name} less {trainer.raw_name}"
-    return {"mismatch/kl": finite_series("mismatch/kl", steps, away, raw_name=raw)} if len(steps) else {}
+    away = finite_series("mismatch/kl", shared, sampled[own] - scored[theirs], raw_name=raw)
+    return {"mismatch/kl": away} if len(shared) else {}
 
 
 def _count(side: tuple[int, Series]) -> int:

@@ -79,7 +79,7 @@ HEAVY: Final = (
     ("mismatch/logp_abs_std", "mismatch/logp_abs_mean", 1.5),
     ("mismatch/prob_diff_std", "mismatch/prob_diff", 2.5),
 )
-"""Standard deviation over mean: of a normal distribution 0.76; of probabilities, which do not move where certain, 1.6."""
+"""Standard deviation over mean: of a normal distribution 0.76; of probabilities, fixed where certain, 1.6."""
 FEW_SEQUENCES: Final = 0.02  # at least so many are off: a maximum bounds the share, mean <= share * maximum
 MANY_SEQUENCES: Final = 0.5
 CLEAN: Final = 0.1  # of the mean error, that of the best sequence: there are sequences that agree

@@ -67,6 +67,7 @@ PARSER = Parser(
     "SGLang), and its lines on weights, adapters, caches and restarts.",
     held_against="source: vLLM's `LLMEngine` and `EngineArgs`, SGLang's `ServerArgs`",
     priority=65,
+    general=True,
     of_training=False,
     recognises=recognises,
     read=read,

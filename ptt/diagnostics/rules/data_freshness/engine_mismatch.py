@@ -189,8 +189,8 @@ def _one_sided(evidence: Evidence) -> Finding | None:
     share, middle = pct(float((below > 0).mean())), sig(1 - float(np.median(below)))
     finding = Finding(
         severity=Severity.LOW,
-        claim=f"Sampling is truncated ({key} {top_p:g}) and one side's logprobs are not: {ratio.raw_name} is below 1 at "
-        f"{share} of the steps, {middle} in the median",
+        claim=f"Sampling is truncated ({key} {top_p:g}) and one side's logprobs are not: {ratio.raw_name} is below 1 "
+        f"at {share} of the steps, {middle} in the median",
         unit="ratio",
         **measured(excess, observed=excess.peak),
         evidence=series_evidence(ratio, last_mean=1 - excess.last),
