@@ -19,7 +19,9 @@ ARGUMENTS = "INFO non-default args: {'model': 'x', 'enable_lora': True, 'specula
 DEFAULTS = """WARNING Default sampling parameters have been overridden by the model's Hugging Face generation config.
 INFO Using default chat sampling params from model: {'repetition_penalty': 1.1, 'top_k': 20}
 """
-SGLANG = "[2026-06-27] server_args=ServerArgs(model_path='x', dtype='auto', disable_radix_cache=True, tp_size=2), ready=1\n"
+SGLANG = (
+    "[2026-06-27] server_args=ServerArgs(model_path='x', dtype='auto', disable_radix_cache=True, tp_size=2), ready=1\n"
+)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Final
 
 from ptt.diagnostics.parsers.io.console_files import NAMES, SUFFIXES
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
-from ptt.diagnostics.parsers.io.lines import blocks
+from ptt.diagnostics.parsers.io.lines import blocks, is_torn, torn_line
 from ptt.diagnostics.parsers.io.setup_files import banner_packages, engine_settings, kept
 from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog
 
@@ -46,6 +46,9 @@ def read(file: RunFile) -> Iterator[Piece]:
             yield block
             continue
         beginning += block[: BEGINNING - len(beginning)]
+        if is_torn(block):
+            block, _, torn = block.rpartition(b"\n")
+            yield torn_line(file, torn)
         kept_to = 0
         for match in TELLING.finditer(block):
             if match[1]:

@@ -195,9 +195,9 @@ def with_causes(finding: Finding, evidence: Evidence, *own: Sign, keep: int | No
     named, pair = answer.first.title, answer.indistinguishable
     if pair is not None:
         named = f"{named} or {answer.causes[1].title}"
-    if answer.undecided:
-        named = f"{named}, with others close: one experiment decides"
     points = "" if own else f"; the signs point to {named}"  # a rule's own sign is its claim
+    if answer.undecided and not own:
+        points = f"; the signs leave it open whether it is {named}, or another: an experiment tells"
     log = (f"so that metrics tell: log {answer.record}",) if answer.record else ()
     return replace(
         finding,
