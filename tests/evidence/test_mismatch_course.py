@@ -336,7 +336,7 @@ def test_engines_that_are_started_again_answer_with_other_weights(tmp_path: Path
     at = "".join(f"rollout {step}: engine 2 failed its health check; starting replacement\n" for step in AT[off])
     tmp_path.joinpath("rollout.log").write_text(at)
     found = named(tmp_path, {TRL: np.where(off, 0.3, 0.01) * NOISE})
-    assert found.evidence["cannot_tell_apart"] == "base-weights or one-rank"
+    assert found.evidence["cause_1"] == "base-weights"
     assert "restart of an engine" in found.claim
 
 
