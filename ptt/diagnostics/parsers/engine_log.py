@@ -14,23 +14,30 @@ from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog
 
 BEGINNING: Final = 1 << 18  # bytes in which an engine prints its settings
 MIN_PACKAGES: Final = 2  # of a text that says nothing of an engine
+OF_ENGINE: Final = (
+    rb"load(?:ed|ing)? \w{0,20} ?weights|load_lora|\blora adapter|prefix.cache|flush_cache|kv.?cache|update_weights"
+    rb"|\b(?:engine|server|replica|router)s?\b[^\n]{0,80}\b(?:restart|respawn|recover|replac|re-?register|health check)"
+)
+SPEAKS: Final = re.compile(rb"(?i)" + OF_ENGINE)
+"""What an engine says of itself, or a worker that serves one."""
 TELLING: Final = re.compile(
-    rb"(?i)(?<![a-z_])(?:global_|train_|start_)?(?:step|rollout|iteration)(?:_id)?[ =:#_]{1,3}(\d{1,9})(?![\d/.])"
-    rb"|load(?:ed|ing)? \w{0,20} ?weights|load_lora|\blora adapter|prefix.cache|flush_cache|kv.?cache|weight sync"
-    rb"|\b(?:restart|resum|respawn|recover|re-?register|health check|checkpoint)"
-    rb"|\b(?:not load|missing key|unexpected key)"
+    rb"(?i)(?<![a-z_])(?:global_|train_|start_)?(?:step|rollout|iteration)(?:_id)?[ =:#_]{1,3}(\d{1,9})(?![\d/.])|"
+    + OF_ENGINE
+    + rb"|\b(?:restart|resum|checkpoint|not load|missing key|unexpected key)|weight sync"
     rb"|weights? [^\n]{0,120}not (?:loaded|initialized)|compliant: (?:nan|inf|-inf)"
 )
 """What is looked for in a line: the step that it names, or weights, caches, adapters and restarts."""
+TRAINS: Final = re.compile(rb"(?i)\b(?:loss|reward|score)\w*['\"\]]?\s{0,3}[:=]?\s{0,3}[-+]?\d")
+"""A metric: then it is a training's log, whether or not another parser reads it."""
 
 
 def recognises(file: RunFile) -> bool:
     """Recognise a log by an engine's settings and versions, or by what an engine says of weights and caches."""
     name, head = file.name.lower(), file.readable_head
-    if not (name.endswith(SUFFIXES) or name in NAMES) or not head or b"\0" in head:
+    if not (name.endswith(SUFFIXES) or name in NAMES) or b"\0" in head or TRAINS.search(head):
         return False
     found = _setup(head)
-    return bool(found.settings) or len(found.packages) >= MIN_PACKAGES or any(not m[1] for m in TELLING.finditer(head))
+    return bool(found.settings) or len(found.packages) >= MIN_PACKAGES or SPEAKS.search(head) is not None
 
 
 def _setup(beginning: bytes) -> Context:
