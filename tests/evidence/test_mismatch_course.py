@@ -13,7 +13,8 @@ import pytest
 import ptt
 from ptt.diagnostics.evidence.excursions import RESTART, Recurrence, SeriesExcursions
 from ptt.diagnostics.evidence.mismatch_causes import CAUSES, Sign, rank_causes
-from ptt.diagnostics.evidence.mismatch_course import TOLD, metric_signs
+from ptt.diagnostics.evidence.mismatch_course import metric_signs
+from ptt.diagnostics.evidence.mismatch_settings import TOLD
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.training_setup import make_setup
 from ptt.diagnostics.model import Finding

@@ -9,10 +9,9 @@ of metrics beside it add to that of the course.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from ptt.diagnostics.evidence.excursions import (
     Recurrence,
 )
 from ptt.diagnostics.evidence.machines import Event
-from ptt.diagnostics.evidence.mismatch_causes import Sign, setting_signs, sign
+from ptt.diagnostics.evidence.mismatch_causes import Sign, sign
 from ptt.diagnostics.evidence.mismatch_rise import (
     BESIDE,
     EARLY,
@@ -37,11 +36,10 @@ from ptt.diagnostics.evidence.mismatch_rise import (
     own_limit,
     tail_growth,
 )
+from ptt.diagnostics.evidence.mismatch_settings import configured_signs, told_signs
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.evidence.training_setup import TrainingSetup
-from ptt.diagnostics.metrics.name_words import words_of
-from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.level_jump import scatter_of
 from ptt.diagnostics.statistics.recurring_excursions import find_coincidences
@@ -103,43 +101,14 @@ BEYOND_SCATTER: Final = 3.0  # standard deviations: of the reward before, or of 
 NORMAL_MAD: Final = 1.4826  # times the median absolute deviation: the standard deviation of a normal distribution
 AT_START: Final = 0.3  # of what the reward had risen by: so near is it to the level at which it began
 RISEN: Final = 0.2  # of its level: less is no rise to lose
-SYNC_GONE: Final = 0.1  # of the time that a weight update took before
 SEED: Final = 20_260_611
 KINDS: Final = {
     RESTART: "restart", EPOCH: "epoch", EVALUATION: "evaluation", CHECKPOINT: "checkpoint", SYNC: "sync",
     ENGINE_RESTART: "restart",
 }  # fmt: skip
-TOLD_BY_METRICS: Final[Mapping[str, frozenset[str]]] = {
-    "packs": frozenset({"packed", "packing"}),
-    "experts": frozenset({"moe", "expert", "experts", "router", "routing"}),
-    "turns": frozenset({"turns", "tool", "tools"}),
-}
-"""By sign: words of metrics that are logged where it holds; settings tell it better."""
-OF_EVALUATION: Final = re.compile(
-    r"(?:^|[._])(?:eval|evaluation|val|validation|val_kwargs|test|judge|teacher|critic)[._]"
-    r"|(?:^|\.)(?:reward|rm|ref|user|verifier)(?:_[^.]*)?\."
-)
-"""Parts of a setting's name that are of evaluation, or of another model than the one that is trained."""
-TOLD: Final[Mapping[str, re.Pattern[str]]] = {
-    "not_loaded": re.compile(
-        r"(?i)failed to load (?:\w+ )?weights|(?:missing|unexpected) keys?\b"
-        r"|weights? .{0,120}\bnot (?:loaded|initialized)"
-    ),
-    "cache_stays": re.compile(
-        r"(?i)(?:reset_prefix_cache|flush_cache|(?:reset|clear|flush)\w* .{0,20}(?:prefix|kv|radix).cache)"
-        r".{0,60}\b(?:not|fail\w*|skip\w*|ignor\w*|unsupported)\b"
-    ),
-    "not_finite": re.compile(r"(?i)JSON compliant: -?(?:nan|inf)|\b(?:logits?|log_?probs?)\b.{0,60}\b(?:nan|inf)\b"),
-}
-"""Lines in which an engine says that weights, caches or numbers are not what they should be, by the sign."""
-OFF: Final = ("disabled", "false", "off", "no", "0", "full")
-"""Values that turn a setting off; `full`: all weights are trained, and no adapter."""
-UNSET: Final = ("none", "null", "auto", "")  # neither on nor off
-MAX_LINE: Final = 100
 STAYS_BELOW: Final = 0.95  # of the steps
 MASKED: Final = 0.01  # of the sequences
 OTHER_SIDE: Final = 0.05  # of those on the one side: rounding falls to both alike
-TURNS_GREW: Final = 1.5  # times the turns of the first episodes: boundaries between turns then weigh as much more
 LAGS: Final = 0.5  # updates behind, in the median
 
 
@@ -170,8 +139,8 @@ def metric_signs(
     off = level.steps[level.values > limit]
     beside = [*_sequences(metrics, off), *_distribution(metrics, off), *_companions(level, metrics), *_tail(metrics)]
     single = _impossible(metrics, off if len(off) else level.steps) is not None
-    configured = _configured(setup, other, level, off, within=_within(level, limit), single=single)
-    return (*course, *beside, *configured, *_told(events))
+    configured = configured_signs(setup, other, level, off, within=_within(level, limit), single=single)
+    return (*course, *beside, *configured, *told_signs(events))
 
 
 def _measure(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> tuple[Series, float] | None:
@@ -483,81 +452,6 @@ def _companions(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
             yield sign("lags", name=series.raw_name, lag=sig(float(np.median(series.finite()[1]))))
         if found.rho >= GOES_WITH and found.p_value <= MAX_CHANCE:
             yield sign(f"follows_{kind}", rho=sig(found.rho), name=series.raw_name)
-
-
-def _configured(
-    setup: TrainingSetup, other: Mapping[str, Series], level: Series, off: IntArray, *, within: bool, single: bool
-) -> Iterator[Sign]:
-    """Yield what the settings tell, and which parts of the loop the log times; single: single tokens alone are off."""
-    told, given = set[str](), set[str]()
-    for name, asked in setting_signs().items():
-        if asked.get("framework") not in (None, setup.framework) or given.intersection(asked.get("unless", ())):
-            continue
-        for key, value in _written(setup, asked["settings"]):
-            told.update(asked["settings"])
-            if _holds(asked, value):
-                yield sign(name, setting=f"{key}={value}")
-                given.add(name)
-                break
-    if "splits_rows" in given and single:
-        yield sign("split_tokens")
-    for series in other.values():
-        words = words_of(series.raw_name)
-        if (words & {"sync", "refit"} or words >= {"update", "weights"}) and _each_step(series, level):
-            yield _synced(series, off) if len(off) else sign("synced_each_step", name=series.raw_name)
-            break
-    for name, words in TOLD_BY_METRICS.items():
-        logged = next((one for one in other.values() if words_of(one.raw_name) & words), None)
-        if logged is not None and not told.intersection(setting_signs().get(name, {}).get("settings", ())):
-            yield sign(name, setting=logged.raw_name)
-        if name == "turns" and logged is not None and within and growth_of(logged) >= TURNS_GREW:
-            yield sign("turns_grew", name=logged.raw_name)
-
-
-def _written(setup: TrainingSetup, names: Sequence[str]) -> Iterator[tuple[str, JsonScalar]]:
-    """Yield the settings of these names, wherever they stand, but for those of evaluation and of other models."""
-    for name in names:
-        for key, value in setup.settings.items():
-            if (key == name or key.endswith(f".{name}")) and not OF_EVALUATION.search(key):
-                yield key, value
-
-
-def _holds(asked: Mapping[str, Any], value: JsonScalar) -> bool:
-    """Return whether a value is what a sign asks for; a number above 0 is turned on."""
-    number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-    if "on" in asked:
-        turned = number > 0 if number is not None else str(value).lower() not in OFF
-        return str(value).lower() not in UNSET and turned is bool(asked["on"])
-    if "above" in asked:
-        return number is not None and float(asked["above"]) < number < float(asked.get("below", math.inf))
-    if "differs" in asked:
-        return number is not None and number != float(asked["differs"])
-    if "is" in asked:
-        return number == float(asked["is"])
-    return value is not None and any(word in str(value).lower() for word in asked["holds"])
-
-
-def _synced(series: Series, off: IntArray) -> Sign:
-    """Return what the times of weight updates tell: that they are made, or that none is where both sides differ."""
-    steps, values = series.finite()
-    before, after = values[steps < off[0]], values[steps >= off[0]]
-    if len(before) and len(after):
-        first, late = float(np.median(before)), float(np.median(after))
-        if late < SYNC_GONE * first:
-            return sign("sync_gone", name=series.raw_name, first=sig(first), late=sig(late))
-    return sign("synced_each_step", name=series.raw_name)
-
-
-def _each_step(series: Series, level: Series) -> bool:
-    return len(series.finite()[0]) >= AT_ALL_STEPS * len(level.steps)
-
-
-def _told(events: Sequence[Event]) -> Iterator[Sign]:
-    """Look for lines in which the engine says what is wrong: with weights that were sent, its cache, its numbers."""
-    for name, pattern in TOLD.items():
-        line = next((one for one in events if pattern.search(one.text)), None)
-        if line is not None:
-            yield sign(name, line=line.text[:MAX_LINE])
 
 
 def _at(metrics: Mapping[str, Series], name: str, steps: IntArray) -> float | None:
