@@ -16,6 +16,7 @@ BEGINNING: Final = 1 << 18  # bytes in which an engine prints its settings
 MIN_PACKAGES: Final = 2  # of a text that says nothing of an engine
 OF_ENGINE: Final = (
     rb"load(?:ed|ing)? \w{0,20} ?weights|load_lora|\blora adapter|prefix.cache|flush_cache|kv.?cache|update_weights"
+    rb"|compliant: (?:nan|inf|-inf)"
     rb"|\b(?:engine|server|replica|router)s?\b[^\n]{0,80}\b(?:restart|respawn|recover|replac|re-?register|health check)"
 )
 SPEAKS: Final = re.compile(rb"(?i)" + OF_ENGINE)
@@ -24,7 +25,7 @@ TELLING: Final = re.compile(
     rb"(?i)(?<![a-z_])(?:global_|train_|start_)?(?:step|rollout|iteration)(?:_id)?[ =:#_]{1,3}(\d{1,9})(?![\d/.])|"
     + OF_ENGINE
     + rb"|\b(?:restart|resum|checkpoint|not load|missing key|unexpected key)|weight sync"
-    rb"|weights? [^\n]{0,120}not (?:loaded|initialized)|compliant: (?:nan|inf|-inf)"
+    rb"|weights? [^\n]{0,120}not (?:loaded|initialized)"
 )
 """What is looked for in a line: the step that it names, or weights, caches, adapters and restarts."""
 TRAINS: Final = re.compile(rb"(?i)\b(?:loss|reward|score)\w*['\"\]]?\s{0,3}[:=]?\s{0,3}[-+]?\d")
