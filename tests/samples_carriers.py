@@ -245,6 +245,11 @@ KERAS_LOG = b"epoch,accuracy,loss,val_loss\n0,0.25,1.5,1.75\n1,0.5,1.25,1.5\n2,0
 CARRIERS: dict[str, tuple[str, Make]] = {
     "wandb/offline-run-1/run-1.wandb": ("wandb", wandb_file(WANDB)),
     "mlflow.db": ("mlflow_sqlite", _mlflow),
+    "nemo/vllm_worker.log": (
+        "engine_log",
+        b"INFO 06-27 03:11:02 [core.py:58] Initializing a V1 LLM engine (v0.20.0) with config: model='a/b', seed=0\n"
+        b"step 4: WARNING reset_prefix_cache is not supported\nstep 5: all is well\nengine 2 was restarted\n",
+    ),
     "spinup/config.json": ("run_settings", b'{"epochs": 10, "ac_kwargs": {"hidden_sizes": [64]}, "gamma": 0.99}'),
     f"mlruns/1/{RUN}/metrics/train/loss": (
         "mlflow_files",
@@ -290,6 +295,11 @@ NOTES = {
     'was never downloaded. Fetch it in its repository: git lfs pull --include="model.safetensors"',
 }
 ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
+    "nemo/vllm_worker.log": (
+        "events",
+        ("step", "kind", "text"),
+        [(4, "stdout", "step 4: WARNING reset_prefix_cache is not supported"), (5, "stdout", "engine 2 was restarted")],
+    ),
     "stages/summary.json": (
         "metrics",
         ("step", "name_raw", "name", "value"),

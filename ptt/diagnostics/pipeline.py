@@ -14,7 +14,7 @@ from typing import Final
 import polars as pl
 
 from ptt.diagnostics.advisories.advisory import advisory_files, database
-from ptt.diagnostics.advisories.matching import match_run
+from ptt.diagnostics.advisories.matching import match_run, mismatch_signs
 from ptt.diagnostics.config import Settings
 from ptt.diagnostics.custom.files import load_rules, rule_files
 from ptt.diagnostics.custom.judge import Lookup
@@ -366,6 +366,10 @@ def _judge(
     sources = with_notes(table, gathered.tables["metrics"], gathered.placements, gathered.wide, clocks, gathered.starts)
     if progress is not None:
         progress("judging", 0, 1)
+    setup, known = setup_of(manifest, told=settings.run.get("framework")), database(settings.advisories, rules=FINDINGS)
+    lookup = Lookup(gathered.evidence, gathered.tables, gathered.wide)
+    signs = (*gathered.evidence.mismatch_signs, *mismatch_signs(known, setup, lookup))
+    gathered = replace(gathered, evidence=replace(gathered.evidence, mismatch_signs=signs))
     diagnosis = with_handover(
         diagnosis_of(gathered, custom_rules, sources, manifest, tokens, damaged),
         gathered.evidence,
@@ -375,12 +379,7 @@ def _judge(
     )
     diagnosis = replace(
         diagnosis,
-        advisories=match_run(
-            database(settings.advisories, rules=FINDINGS),
-            setup_of(manifest, told=settings.run.get("framework")),
-            diagnosis,
-            Lookup(gathered.evidence, gathered.tables, gathered.wide),
-        ),
+        advisories=match_run(known, setup, diagnosis, lookup),
     )
     if progress is not None:
         progress("judging", 1, 1)

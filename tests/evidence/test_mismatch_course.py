@@ -14,7 +14,8 @@ from slow_cases import first_fast
 import ptt
 from ptt.diagnostics.evidence.excursions import RESTART, Recurrence, SeriesExcursions
 from ptt.diagnostics.evidence.mismatch_causes import CAUSES, Sign, rank_causes
-from ptt.diagnostics.evidence.mismatch_course import NOT_LOADED, metric_signs
+from ptt.diagnostics.evidence.mismatch_course import metric_signs
+from ptt.diagnostics.evidence.mismatch_settings import TOLD
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.training_setup import make_setup
 from ptt.diagnostics.model import Finding
@@ -126,6 +127,40 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {TRL: 0.08 * NOISE},
         {"rollout_temperature": 0.7, "sampling_params": {"temperature": 1.0}, "eval": {"top_p": 0.5}},
     ),
+    "late tokens, worse as answers grow": (
+        "kernel",
+        {TRL: 0.009 * NOISE * (1 + AT / 20.0), "sampling/sampling_logp_difference/max": 0.2 * NOISE * (1 + AT / 4.0),
+         "completions/mean_length": 400.0 * (1 + AT / 20.0)},
+        {"temperature": 1.0},
+    ),
+    "steps without a bad row are no cache emptied": (
+        "kernel",
+        {NEMO: 1.01 + np.where(AT % 13 == 4, 0.0, 20.0) * NOISE**8, "train/max_seq_mult_prob_error":
+         1.02 + np.where(AT % 13 == 4, 0.0, 9e3) * NOISE**8} | SEQUENCES,
+        {"policy": {"generation": {"vllm_cfg": {"enable_prefix_caching": True}}}},
+    ),
+    "labels beside the splits of rows": (
+        "shift",
+        {"training/rollout_probs_diff_mean": 0.0055 * NOISE, "training/rollout_probs_diff_max": 1 - 0.001 * NOISE},
+        {"actor": {"megatron": {"context_parallel_size": 2}, "lr": 1e-6, "bf16": True}},
+    ),
+    "an engine whose known bug fits": (
+        "adapter-missing",
+        {"rollout_correction/log_ppl_abs_diff": GROWING * NOISE, "rollout_correction/kl": GROWING * NOISE,
+         "reward": FLAT},
+        {"rlhf_type": "grpo", "vllm_mode": "server", "tuner_type": "lora", "multi_turn_scheduler": "math",
+         "async_generate": True, "swift_version": "4.2.0"},
+    ),
+    "both sides' means alone": (
+        "temperature",
+        {"rollout/log_probs": -2.9 * NOISE, "rollout/rollout_log_probs": -2.9 * NOISE + 0.3},
+        {"rollout_temperature": 0.7},
+    ),
+    "ratios below 1 at every step": (
+        "top-p",
+        {"sampling/importance_sampling_ratio/mean": 1 - 0.003 * NOISE, TRL: 0.003 * NOISE},
+        {"top_p": 0.95},
+    ),
     "noise that grows late": (
         "precision",
         {TRL: 0.02 * NOISE * np.where(AT < 50, 1.0, np.exp((AT - 50) / 12.0)), "reward": MOVING},
@@ -161,6 +196,8 @@ def test_without_its_setting_a_pair_is_named_with_what_tells_it_apart(tmp_path: 
 def test_a_mismatch_that_no_sign_explains_names_no_single_cause(tmp_path: Path) -> None:
     found = named(tmp_path, {"rollout_corr/kl": 0.2 * NOISE})
     assert "the signs point to" not in found.claim
+    assert "leave it open" in found.claim
+    assert found.confirm[1] == f"so that metrics tell: log {found.evidence['record']}"
 
 
 def series_of(name: str, values: Any, *, every: int = 1) -> Series:
@@ -230,8 +267,8 @@ def test_steps_off_after_a_restart_are_those_next_to_each_other_in_the_log(every
 
 
 def test_a_line_on_weights_is_no_line_on_what_stands_far_from_them() -> None:
-    assert NOT_LOADED.search("weights of lm_head were not initialized")
-    assert not NOT_LOADED.search(f"weights sent {'.' * 150} cache not loaded")
+    assert TOLD["not_loaded"].search("weights of lm_head were not initialized")
+    assert not TOLD["not_loaded"].search(f"weights sent {'.' * 150} cache not loaded")
 
 
 @pytest.mark.parametrize(
@@ -279,6 +316,44 @@ def test_weights_that_the_engine_did_not_take_are_read_in_its_log(tmp_path: Path
     assert told.evidence["cause_1"] == "weights-partly-synced"
     assert told.evidence["cannot_tell_apart"] is None
     assert "6132 parameters" in told.causes[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("WARNING reset_prefix_cache not yet supported with this engine", "cache-not-cleared"),
+        ("ValueError: Out of range float values are not JSON compliant: nan", "weights-partly-synced"),
+    ],
+)
+def test_an_engines_own_log_is_evidence(line: str, cause: str, tmp_path: Path) -> None:
+    metrics = {TRL: GROWING * NOISE}
+    tmp_path.joinpath("vllm.log").write_text("".join(f"step {step}: {line}\n" for step in AT))
+    found = named(tmp_path, metrics)
+    assert found.evidence["cause_1"] == cause
+    assert line in found.causes[0]
+
+
+def test_engines_that_are_started_again_answer_with_other_weights(tmp_path: Path) -> None:
+    off = np.isin(AT, (20, 41, 66))
+    at = "".join(f"rollout {step}: engine 2 failed its health check; starting replacement\n" for step in AT[off])
+    tmp_path.joinpath("rollout.log").write_text(at)
+    found = named(tmp_path, {TRL: np.where(off, 0.3, 0.01) * NOISE})
+    assert found.evidence["cause_1"] == "base-weights"
+    assert "restart of an engine" in found.claim
+
+
+@pytest.mark.parametrize(("correlation", "accused"), [(0.9994, False), (0.995, True)])
+def test_probabilities_that_rounding_sets_apart_are_healthy(correlation: float, accused: bool, tmp_path: Path) -> None:
+    metrics = {"training/rollout_probs_diff_mean": 0.0058 * NOISE, "training/rollout_probs_diff_max": 0.18 * NOISE,
+               "training/rollout_actor_probs_pearson_corr": correlation + 0 * AT}  # fmt: skip
+    assert (engine_mismatch(tmp_path, metrics) is not None) == accused
+
+
+def test_an_experiment_names_the_settings_that_this_run_can_turn(tmp_path: Path) -> None:
+    _, metrics, _ = CASES["a few tokens"]
+    settings = {"speculative_config": {"method": "mtp"}, "enable_chunked_prefill": True, "seed": 3}
+    experiment = str(named(tmp_path, metrics, settings).evidence["experiment"])
+    assert experiment.endswith("try one by one: no draft model, chunked prefill off")
 
 
 def test_ratios_beyond_their_bounds_weigh(tmp_path: Path) -> None:

@@ -39,7 +39,6 @@ EXPECTED = {
 UNKNOWN = (
     "train_loss",  # the mean over the run
     "train/train_loss",
-    "training/rollout_probs_diff_std",
     "actor/pg_clipfrac_lower",  # the dual clip
     "critic/rewards/mean",  # after the KL penalty
     "rewards/my_function/mean",

@@ -122,6 +122,7 @@ class RunSignature(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     all_findings: tuple[Line, ...] = ()
     no_finding: tuple[Line, ...] = ()
     metrics: tuple[MetricCondition, ...] = ()
+    mismatch_cause: Line | None = None  # where trainer and engine disagree: one of `mismatch_causes.CAUSES`
 
     @property
     def shown(self) -> bool:

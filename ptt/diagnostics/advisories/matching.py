@@ -10,6 +10,7 @@ import numpy as np
 
 from ptt.diagnostics.advisories.advisory import Advisory, Database, MetricCondition, RunSignature, distribution
 from ptt.diagnostics.advisories.conditions import METRICS_OF_RELEASES, RangeAnswer, SettingAnswer, holds, in_range
+from ptt.diagnostics.evidence.mismatch_causes import Sign
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.training_setup import TrainingSetup
 from ptt.diagnostics.model import AdvisoryMatch, AdvisoryReport, DiagnosisRecord, Severity, Strength
@@ -164,6 +165,9 @@ SHAPES: Final[Mapping[str, Callable[[FloatArray], Tri]]] = {
 }
 
 
+CERTAIN: Final = 2.0  # nats: framework, versions and settings are those of a known bug
+LIKELY: Final = 1.0  # the version is not recorded
+BY_DEFAULT: Final = 0.5  # of it, where defaults that most runs have count among the settings
 ORDER: Final = tuple(Strength)
 NO_RUN: Final = SignatureAnswer(shown=None)
 TRAINING: Final = "train/"  # Hugging Face trackers put it before a trainer's names
@@ -208,6 +212,19 @@ def match_run(
         settings=len(setup.settings),
         matches=tuple(sorted(found, key=lambda one: (ORDER.index(one.strength), one.severity.rank, one.id))),
     )
+
+
+def mismatch_signs(database: Database, setup: TrainingSetup, lookup: Lookup) -> tuple[Sign, ...]:
+    """Return the known bugs that would make trainer and engine of this setup disagree, as signs of their causes."""
+    signs = []
+    for advisory in database.advisories:
+        cause, shapes = advisory.signature.mismatch_cause, [_shape(one, lookup) for one in advisory.signature.metrics]
+        if cause is None or not all(shapes) or (answer := answer_of(advisory, setup)).holds is not True:
+            continue
+        weight = CERTAIN if not answer.unsure else LIKELY
+        weight *= BY_DEFAULT if any(one.by_default for one in answer.settings.values()) else 1.0
+        signs.append(Sign(text=f"{advisory.id} fits: {advisory.summary.lower()}", weights={cause: weight}))
+    return tuple(signs)
 
 
 def _is_named(series: Series | None, name: str) -> bool:

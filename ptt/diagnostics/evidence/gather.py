@@ -34,7 +34,12 @@ from ptt.diagnostics.evidence.evaluation import gather_evaluation
 from ptt.diagnostics.evidence.excursions import gather_excursions, happened_at
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
 from ptt.diagnostics.evidence.mask import gather_mask
-from ptt.diagnostics.evidence.mismatch import gather_freshness, gather_mismatch, gather_rank_mismatch
+from ptt.diagnostics.evidence.mismatch import (
+    difference_of_means,
+    gather_freshness,
+    gather_mismatch,
+    gather_rank_mismatch,
+)
 from ptt.diagnostics.evidence.mismatch_course import metric_signs
 from ptt.diagnostics.evidence.mismatch_tokens import gather_pattern
 from ptt.diagnostics.evidence.outcome_series import describe_run_series, logged_clock, logged_seconds
@@ -226,6 +231,7 @@ def gather(
     facts = {**(manifest.facts if placed is None else placed), **facts_of_starts(starts)}
     series = topic("series", lambda: read_series(metrics, wide)) or {}
     other = topic("other series", lambda: read_other(metrics, wide)) or {}
+    series |= topic("difference of both sides", lambda: difference_of_means(series, other)) or {}
     trajectories = read_trajectories(folder, wide, logged)
     calls, turns, sources = (read_table(folder, table) for table in ("tool_calls", "turns", "sources"))
     answers, evals, rewards = (read_table(folder, table) for table in ("answers", "evals", "rewards"))

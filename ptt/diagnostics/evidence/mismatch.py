@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,7 @@ from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.series import Series, finite_series
 from ptt.diagnostics.evidence.tokens_by_step import series_from_frame
 from ptt.diagnostics.evidence.validity import with_ranks
+from ptt.diagnostics.metrics.guessed_names import spelt_words
 from ptt.diagnostics.statistics.logprob_pairs import Pair
 from ptt.diagnostics.statistics.mismatch_shape import LARGE, MismatchShape, mismatch_shape, sampled_differences
 from ptt.diagnostics.statistics.rank_scores import RankLevels, p_above_others, rank_levels
@@ -22,6 +24,47 @@ from ptt.diagnostics.wording import sig
 PAIRS: Final = ("old/rollout", "policy/rollout", "prox/rollout")  # the first has no update of the policy in it
 MIN_RANK_STEPS: Final = 10  # that all ranks share
 MAX_RANKS: Final = 1024
+
+
+ENGINE_WORDS: Final = frozenset(
+    {"rollout", "engine", "vllm", "sglang", "sampler", "sampling", "inference", "generation", "behavior", "behaviour"}
+)
+TRAINER_WORDS: Final = frozenset({"train", "trainer", "training", "actor", "learner", "current"})
+LOGPROB_WORDS: Final = ({"logp"}, {"logps"}, {"logprob"}, {"logprobs"}, {"log", "prob"}, {"log", "probs"})
+NO_LEVEL: Final = frozenset({"diff", "difference", "ratio", "kl", "std", "max", "min", "abs", "error", "gap"})
+BOTH: Final = 2  # series: more of one name tell of something else
+NEGATED: Final = (("policy_entropy", "current_entropy"),)  # Marin: means of -logprob, of the sampler and of the trainer
+
+
+def difference_of_means(series: Mapping[str, Series], other: Mapping[str, Series]) -> dict[str, Series]:
+    """Return the KL of trainer and engine as the difference of both sides' mean logprobs; none where more is logged.
+
+    Two series are the two sides of one number where their names differ by words for the engine and the trainer alone.
+    """
+    if any(name.startswith("mismatch/") for name in series):
+        return {}
+    sides: dict[tuple[str, ...], list[tuple[int, Series]]] = {}
+    for one in other.values():
+        words = spelt_words(one.raw_name)
+        if any(asked <= {*words} for asked in LOGPROB_WORDS) and not NO_LEVEL.intersection(words):
+            key = tuple(word for word in words if word not in ENGINE_WORDS | TRAINER_WORDS)
+            sides.setdefault(key, []).append((sum(word in ENGINE_WORDS for word in words), one))
+    pairs = [(max(group, key=_count), min(group, key=_count)) for group in sides.values() if len(group) == BOTH]
+    found = [(engine, trainer) for (more, engine), (fewer, trainer) in pairs if more > fewer]
+    ends = {one.raw_name.rpartition("/")[2]: one for one in (*series.values(), *other.values())}
+    found += [(ends[trainer], ends[engine]) for engine, trainer in NEGATED if {engine, trainer} <= ends.keys()]
+    if len(found) != 1:
+        return {}
+    engine, trainer = found[0]
+    (steps, sampled), (others, scored) = engine.finite(), trainer.finite()
+    shared, own, theirs = np.intersect1d(steps, others, return_indices=True)
+    raw = f"{engine.raw_name} less {trainer.raw_name}"
+    away = finite_series("mismatch/kl", shared, sampled[own] - scored[theirs], raw_name=raw)
+    return {"mismatch/kl": away} if len(shared) else {}
+
+
+def _count(side: tuple[int, Series]) -> int:
+    return side[0]
 
 
 @dataclass(frozen=True, kw_only=True)

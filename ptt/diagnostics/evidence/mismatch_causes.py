@@ -9,7 +9,7 @@ mismatch_causes.toml.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -25,6 +25,7 @@ CAUSES: Final = (
 TOLD_APART: Final = 1.0
 """Nats between the first two causes: from a factor of e in likelihood on, the first is named alone."""
 MOST_NAMED: Final = 2
+MAX_SWITCHES: Final = 3
 MAX_CAUSES: Final = 4  # in an answer: lower-ranked ones fit too badly to be worth a try
 
 
@@ -34,6 +35,7 @@ class Sign:
 
     text: str
     weights: Mapping[str, float]
+    switch: str = ""  # how the run would be without the setting that the sign tells of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,7 @@ class MismatchAnswer:
     indistinguishable: tuple[str, str] | None
     experiment: str
     setting: str
+    record: str  # what to log, so that metrics tell the first two apart; empty where they do
 
     @property
     def first(self) -> MismatchCause:
@@ -80,7 +83,8 @@ class MismatchAnswer:
             ranked[f"cause_{place}_for"] = "; ".join(cause.for_)
             ranked[f"cause_{place}_against"] = "; ".join(cause.against)
         pair = " or ".join(self.indistinguishable) if self.indistinguishable else None
-        return {"cannot_tell_apart": pair, "experiment": self.experiment, "setting": self.setting, **ranked}
+        named = {"experiment": self.experiment, "setting": self.setting, "record": self.record}
+        return {"cannot_tell_apart": pair, **named, **ranked}
 
 
 def rank_causes(signs: Iterable[Sign], *, framework: str | None) -> MismatchAnswer | None:
@@ -107,8 +111,9 @@ def rank_causes(signs: Iterable[Sign], *, framework: str | None) -> MismatchAnsw
     return MismatchAnswer(
         causes=causes,
         indistinguishable=pair,
-        experiment=_experiment(causes[0].name, pair),
+        experiment=_experiment(causes[0].name, pair) + _switches(signs, pair or (causes[0].name,)),
         setting=_setting(causes[0].name, framework),
+        record="; or ".join(str(words[name]["record"]) for name in pair or ()),
     )
 
 
@@ -118,6 +123,13 @@ def _experiment(first: str, pair: tuple[str, str] | None) -> str:
     other: Mapping[str, str] = _words()[pair[1]].get("apart", {}) if pair else {}
     named = (apart.get(pair[1]) or other.get(first)) if pair else None
     return named or str(_words()[first]["experiment"])
+
+
+def _switches(signs: Sequence[Sign], causes: Sequence[str]) -> str:
+    """Return the settings of this run that the experiment can turn, one after the other."""
+    weighed = [one for one in signs if one.switch and any(one.weights.get(name, -1.0) >= 0 for name in causes)]
+    found = dict.fromkeys(one.switch for one in weighed)
+    return f"; of this run's settings, try one by one: {', '.join([*found][:MAX_SWITCHES])}" if found else ""
 
 
 def _setting(name: str, framework: str | None) -> str:
@@ -134,7 +146,7 @@ def _words() -> dict[str, dict[str, Any]]:
 def sign(name: str, /, **numbers: str) -> Sign:
     """Return a sign of the table by its name, with the numbers that its text names."""
     entry = _words()["signs"][name]
-    return Sign(text=str(entry["text"]).format(**numbers), weights=entry["weights"])
+    return Sign(text=str(entry["text"]).format(**numbers), weights=entry["weights"], switch=entry.get("switch", ""))
 
 
 @lru_cache(maxsize=1)

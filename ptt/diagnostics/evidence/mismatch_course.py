@@ -9,22 +9,37 @@ of metrics beside it add to that of the course.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from ptt.diagnostics.evidence.excursions import CHECKPOINT, EPOCH, EVALUATION, RESTART, SYNC, Recurrence
+from ptt.diagnostics.evidence.excursions import (
+    CHECKPOINT,
+    ENGINE_RESTART,
+    EPOCH,
+    EVALUATION,
+    RESTART,
+    SYNC,
+    Recurrence,
+)
 from ptt.diagnostics.evidence.machines import Event
-from ptt.diagnostics.evidence.mismatch_causes import Sign, setting_signs, sign
-from ptt.diagnostics.evidence.mismatch_rise import BESIDE, EARLY, FIRST_VALUES, GREW, growth_of, own_limit
+from ptt.diagnostics.evidence.mismatch_causes import Sign, sign
+from ptt.diagnostics.evidence.mismatch_rise import (
+    BESIDE,
+    EARLY,
+    FIRST_VALUES,
+    GREW,
+    SPREADS,
+    growth_of,
+    own_limit,
+    tail_growth,
+)
+from ptt.diagnostics.evidence.mismatch_settings import configured_signs, told_signs
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.evidence.training_setup import TrainingSetup
-from ptt.diagnostics.metrics.name_words import words_of
-from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.level_jump import scatter_of
 from ptt.diagnostics.statistics.recurring_excursions import find_coincidences
@@ -45,6 +60,7 @@ OF_LOGPROBS: Final = ("mismatch/logp_abs_mean", "mismatch/ppl_diff", "old/rollou
 """Those in nats a token."""
 AGREES: Final = 0.7  # of that distance: both sides agree up to their arithmetic
 GREW_FAR: Final = 10.0  # times: no arithmetic changes so much
+LONGER: Final = 1.5  # times the length of the first answers
 STEADY: Final = 2.0  # times, either way: a level that stays
 MIXED: Final = 0.2  # of the last values at least lie on either side of the first ones' median
 STILL: Final = 1.3  # times the first level, over a third of the run: the updates alone do not move it
@@ -57,7 +73,11 @@ LARGE: Final = 0.5  # nats of mean |r|: tokens of two different contexts or mode
 SMALL: Final = 0.2  # nats of mean |r|: of noise beyond it E r = -KL is of its size, whatever the cause
 ONE_SIDED: Final = 0.6  # of mean |r|, the size of its signed mean
 TWO_SIDED: Final = 0.3
-HEAVY: Final = 1.5  # standard deviation over mean |r|: of a normal distribution 0.76
+HEAVY: Final = (
+    ("mismatch/logp_abs_std", "mismatch/logp_abs_mean", 1.5),
+    ("mismatch/prob_diff_std", "mismatch/prob_diff", 2.5),
+)
+"""Standard deviation over mean: of a normal distribution 0.76; of probabilities, fixed where certain, 1.6."""
 FEW_SEQUENCES: Final = 0.02  # at least so many are off: a maximum bounds the share, mean <= share * maximum
 MANY_SEQUENCES: Final = 0.5
 CLEAN: Final = 0.1  # of the mean error, that of the best sequence: there are sequences that agree
@@ -77,34 +97,18 @@ DRAWS: Final = 199
 TIMING_RATE: Final = 0.05
 AT_ALL_STEPS: Final = 0.9
 CRASHED: Final = 0.5  # of the size of the reward, that is lost as the mismatch jumps
-BEYOND_SCATTER: Final = 3.0  # standard deviations of the reward before
+BEYOND_SCATTER: Final = 3.0  # standard deviations: of the reward before, or of the sizes of the steps that are off
+NORMAL_MAD: Final = 1.4826  # times the median absolute deviation: the standard deviation of a normal distribution
 AT_START: Final = 0.3  # of what the reward had risen by: so near is it to the level at which it began
 RISEN: Final = 0.2  # of its level: less is no rise to lose
-SYNC_GONE: Final = 0.1  # of the time that a weight update took before
 SEED: Final = 20_260_611
-KINDS: Final = {RESTART: "restart", EPOCH: "epoch", EVALUATION: "evaluation", CHECKPOINT: "checkpoint", SYNC: "sync"}
-TOLD_BY_METRICS: Final[Mapping[str, frozenset[str]]] = {
-    "packs": frozenset({"packed", "packing"}),
-    "experts": frozenset({"moe", "expert", "experts", "router", "routing"}),
-    "turns": frozenset({"turns", "tool", "tools"}),
-}
-"""By sign: words of metrics that are logged where it holds; settings tell it better."""
-OF_EVALUATION: Final = re.compile(
-    r"(?:^|[._])(?:eval|evaluation|val|validation|val_kwargs|test|judge|teacher|critic)[._]"
-    r"|(?:^|\.)(?:reward|rm|ref|user|verifier)(?:_[^.]*)?\."
-)
-"""Parts of a setting's name that are of evaluation, or of another model than the one that is trained."""
-NOT_LOADED: Final = re.compile(
-    r"(?i)failed to load (?:\w+ )?weights|(?:missing|unexpected) keys?\b|weights? .{0,120}\bnot (?:loaded|initialized)"
-)
-OFF: Final = ("disabled", "false", "off", "no", "0", "full")
-"""Values that turn a setting off; `full`: all weights are trained, and no adapter."""
-UNSET: Final = ("none", "null", "auto", "")  # neither on nor off
-MAX_LINE: Final = 100
+KINDS: Final = {
+    RESTART: "restart", EPOCH: "epoch", EVALUATION: "evaluation", CHECKPOINT: "checkpoint", SYNC: "sync",
+    ENGINE_RESTART: "restart",
+}  # fmt: skip
 STAYS_BELOW: Final = 0.95  # of the steps
 MASKED: Final = 0.01  # of the sequences
 OTHER_SIDE: Final = 0.05  # of those on the one side: rounding falls to both alike
-TURNS_GREW: Final = 1.5  # times the turns of the first episodes: boundaries between turns then weigh as much more
 LAGS: Final = 0.5  # updates behind, in the median
 
 
@@ -133,8 +137,10 @@ def metric_signs(
     if not course and not told:
         return ()
     off = level.steps[level.values > limit]
-    beside = [*_sequences(metrics, off), *_distribution(metrics, off), *_companions(level, metrics)]
-    return (*course, *beside, *_configured(setup, other, level, off, within=_within(level, limit)), *_told(events))
+    beside = [*_sequences(metrics, off), *_distribution(metrics, off), *_companions(level, metrics), *_tail(metrics)]
+    single = _impossible(metrics, off if len(off) else level.steps) is not None
+    configured = configured_signs(setup, other, level, off, within=_within(level, limit), single=single)
+    return (*course, *beside, *configured, *told_signs(events))
 
 
 def _measure(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> tuple[Series, float] | None:
@@ -176,8 +182,10 @@ def _course(
     if spikes is not None and float(np.median(values)) <= limit:
         share = pct(len(spikes.lead.steps) / len(steps))
         kinds = [KINDS[one.kind] for one in spikes.coincidences if one.kind in KINDS]
-        resumed = not kinds and _after_restart(spikes.lead.steps, steps, happened)
-        name = "spikes_at_events" if kinds else "after_restart" if resumed else "spikes"
+        resumed = _after_restart(spikes.lead.steps, steps, happened)
+        name = "after_restart" if resumed else "spikes_at_events" if kinds else "spikes"
+        if any(one.kind == ENGINE_RESTART for one in spikes.coincidences):
+            name = "spikes_at_engines"
         yield sign(name, **numbers, share=share, event=kinds[0] if kinds else "")
     elif (falls := _falls(level, limit, happened)) is not None:
         kind, when = falls
@@ -199,14 +207,33 @@ def _course(
     elif (jump := _jump(level, limit)) is not None:
         at = int(steps[jump])
         begun = [kind for kind in KINDS if np.isin(happened.get(kind, ()), [at - 1, at, steps[jump - 1]]).any()]
-        kind = "restart" if RESTART in begun else "epoch" if EPOCH in begun else "alone"
+        kind = "restart" if {RESTART, ENGINE_RESTART}.intersection(begun) else "epoch" if EPOCH in begun else "alone"
         yield sign(f"jumps_{kind}", **numbers, at=str(at))
         yield from _reward_at(metrics, at)
     elif values[0] <= limit and late >= GREW * values[0]:
-        yield sign("grew", **numbers)
-        yield from _growth(level, limit, late, metrics)
+        longer = growth_of(metrics["len/response_mean"]) if "len/response_mean" in metrics else 1.0
+        if longer >= LONGER and any(_tail(metrics)):
+            yield sign("grew_with_length", **numbers, length=sig(longer))
+        else:
+            yield sign("grew", **numbers)
+            yield from _growth(level, limit, late, metrics)
     elif first > limit:
         yield sign("rises" if late > first else "sinks", **numbers)
+        yield from _by_length(level, metrics)
+
+
+def _by_length(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    """Look for steps that are off the more the longer their answers are; a level that updates make would grow alone."""
+    length = metrics.get("len/response_mean")
+    if length is None:
+        return
+    _, one, two = np.intersect1d(level.steps, length.finite()[0], return_indices=True)
+    if len(one) < MIN_PAIRED:
+        return
+    own = np.zeros(len(one), np.int64)
+    found = within_correlation(level.values[one], length.finite()[1][two], own, seed=SEED, draws=DRAWS)
+    if found.rho >= GOES_WITH and found.p_value <= MAX_CHANCE:
+        yield sign("rises_with_length", name=length.raw_name, rho=sig(found.rho))
 
 
 def _after_restart(off: IntArray, steps: IntArray, happened: Mapping[str, IntArray]) -> bool:
@@ -249,9 +276,15 @@ def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tup
     shown = ", ".join(str(step) for step in at[:4].tolist())
     if named:
         return KINDS[named[0].kind], shown
-    if teeth is None and len(at) > 1 and _within(level, limit):
+    if teeth is None and ((len(at) > 1 and _within(level, limit)) or _scatters(values, limit)):
         return None  # single values fall so by their noise
     return ("regular" if teeth is not None else "alone"), shown
+
+
+def _scatters(values: FloatArray, limit: float) -> bool:
+    """Return whether steps that are off differ by so many factors that one in agreement is no fall."""
+    logs = np.log(values[values > limit])
+    return BEYOND_SCATTER * NORMAL_MAD * float(np.median(np.abs(logs - np.median(logs)))) > math.log(FELL)
 
 
 def _stays(level: Series) -> bool:
@@ -367,9 +400,11 @@ def _distribution(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign
         sided = abs(signed) / mean
         if sided < TWO_SIDED or (sided >= ONE_SIDED and mean < SMALL):
             yield sign("one_sided" if sided >= ONE_SIDED else "two_sided", signed=sig(signed), mean=sig(mean))
-    spread = _at(metrics, "mismatch/logp_abs_std", off)
-    if mean and spread is not None and spread >= HEAVY * mean:
-        yield sign("heavy", spread=sig(spread), mean=sig(mean))
+    for name, of, factor in HEAVY:
+        spread, usual = _at(metrics, name, off), _at(metrics, of, off)
+        if usual and spread is not None and spread >= factor * usual:
+            yield sign("heavy", spread=sig(spread), mean=sig(usual))
+            break
     if impossible := _impossible(metrics, off):
         yield impossible
     ratio, chi2 = (_at(metrics, name, off) for name in ("is/ratio_mean", "mismatch/chi2_token"))
@@ -382,6 +417,14 @@ def _distribution(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign
     correlation = _at(metrics, "mismatch/pearson", off)
     if correlation is not None and (correlation < UNRELATED or correlation > RELATED):
         yield sign("unrelated" if correlation < UNRELATED else "related", correlation=sig(correlation))
+
+
+def _tail(metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    """Tell a part of the tokens that gets worse from all of them: their spread then grows more than their mean."""
+    for spread, mean, factor in SPREADS:
+        if spread in metrics and mean in metrics and (grew := tail_growth(metrics[spread], metrics[mean])) >= factor:
+            yield sign("tail_grows", name=metrics[spread].raw_name, grew=sig(grew), mean=metrics[mean].raw_name)
+            return
 
 
 def _impossible(metrics: Mapping[str, Series], steps: IntArray) -> Sign | None:
@@ -409,78 +452,6 @@ def _companions(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
             yield sign("lags", name=series.raw_name, lag=sig(float(np.median(series.finite()[1]))))
         if found.rho >= GOES_WITH and found.p_value <= MAX_CHANCE:
             yield sign(f"follows_{kind}", rho=sig(found.rho), name=series.raw_name)
-
-
-def _configured(
-    setup: TrainingSetup, other: Mapping[str, Series], level: Series, off: IntArray, *, within: bool
-) -> Iterator[Sign]:
-    """Yield what the settings tell, and which parts of the loop the log times."""
-    told, given = set[str](), set[str]()
-    for name, asked in setting_signs().items():
-        if asked.get("framework") not in (None, setup.framework) or given.intersection(asked.get("unless", ())):
-            continue
-        for key, value in _written(setup, asked["settings"]):
-            told.update(asked["settings"])
-            if _holds(asked, value):
-                yield sign(name, setting=f"{key}={value}")
-                given.add(name)
-                break
-    for series in other.values():
-        words = words_of(series.raw_name)
-        if (words & {"sync", "refit"} or words >= {"update", "weights"}) and _each_step(series, level):
-            yield _synced(series, off) if len(off) else sign("synced_each_step", name=series.raw_name)
-            break
-    for name, words in TOLD_BY_METRICS.items():
-        logged = next((one for one in other.values() if words_of(one.raw_name) & words), None)
-        if logged is not None and not told.intersection(setting_signs().get(name, {}).get("settings", ())):
-            yield sign(name, setting=logged.raw_name)
-        if name == "turns" and logged is not None and within and growth_of(logged) >= TURNS_GREW:
-            yield sign("turns_grew", name=logged.raw_name)
-
-
-def _written(setup: TrainingSetup, names: Sequence[str]) -> Iterator[tuple[str, JsonScalar]]:
-    """Yield the settings of these names, wherever they stand, but for those of evaluation and of other models."""
-    for name in names:
-        for key, value in setup.settings.items():
-            if (key == name or key.endswith(f".{name}")) and not OF_EVALUATION.search(key):
-                yield key, value
-
-
-def _holds(asked: Mapping[str, Any], value: JsonScalar) -> bool:
-    """Return whether a value is what a sign asks for; a number above 0 is turned on."""
-    number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-    if "on" in asked:
-        turned = number > 0 if number is not None else str(value).lower() not in OFF
-        return str(value).lower() not in UNSET and turned is bool(asked["on"])
-    if "above" in asked:
-        return number is not None and float(asked["above"]) < number < float(asked.get("below", math.inf))
-    if "differs" in asked:
-        return number is not None and number != float(asked["differs"])
-    if "is" in asked:
-        return number == float(asked["is"])
-    return value is not None and any(word in str(value).lower() for word in asked["holds"])
-
-
-def _synced(series: Series, off: IntArray) -> Sign:
-    """Return what the times of weight updates tell: that they are made, or that none is where both sides differ."""
-    steps, values = series.finite()
-    before, after = values[steps < off[0]], values[steps >= off[0]]
-    if len(before) and len(after):
-        first, late = float(np.median(before)), float(np.median(after))
-        if late < SYNC_GONE * first:
-            return sign("sync_gone", name=series.raw_name, first=sig(first), late=sig(late))
-    return sign("synced_each_step", name=series.raw_name)
-
-
-def _each_step(series: Series, level: Series) -> bool:
-    return len(series.finite()[0]) >= AT_ALL_STEPS * len(level.steps)
-
-
-def _told(events: Sequence[Event]) -> Iterator[Sign]:
-    """Look for lines in which the engine says that it could not take the weights that were sent."""
-    line = next((one for one in events if NOT_LOADED.search(one.text)), None)
-    if line is not None:
-        yield sign("not_loaded", line=line.text[:MAX_LINE])
 
 
 def _at(metrics: Mapping[str, Series], name: str, steps: IntArray) -> float | None:

@@ -14,6 +14,14 @@ GREW: Final = 3.0  # times the level of the first steps
 EARLY: Final = 5  # a rise before it is the first updates' and no jump: these values are the run's own level
 OWN_FLOOR: Final = 0.01  # of the limit: what stays below it harms nothing, whatever it was before
 FIRST_VALUES: Final = 3  # the level at the start
+SPREADS: Final = (
+    ("mismatch/logp_abs_std", "mismatch/logp_abs_mean", 1.3),
+    ("mismatch/prob_diff_std", "mismatch/prob_diff", 1.3),
+    ("mismatch/kl_std", "mismatch/kl", 1.5),
+    ("mismatch/logp_abs_max", "mismatch/logp_abs_mean", 2.0),
+)
+"""Spread, mean, and how many times more the first grows where a part of the tokens gets worse, and not all alike."""
+WORST: Final = 2.5  # nats: in bfloat16 the worst token of a batch differs by less
 BESIDE: Final = {"length": "len/response_mean", "entropy": "entropy", "lag": "staleness/mean", "rate": "lr"}
 
 
@@ -21,17 +29,39 @@ def own_limit(level: Series, metrics: Mapping[str, Series], limit: float) -> flo
     """Return the size below `limit` that the last values exceed, and the run's own first values do not by far, or None.
 
     It is `GREW` times the first values and above all of them, and by as much more as what may move the mismatch has
-    grown: the policy's entropy, the length, the lag and the learning rate. It lies at least halfway, in factors, to the
-    last values: noise of a low level does not reach it. level: sizes, 0 where both sides agree.
+    grown: the policy's entropy, the length (unless a part of the tokens gets worse), the lag and the learning rate. It
+    lies at least halfway, in factors, to the last values: noise of a low level does not reach it. level: sizes, 0 where
+    both sides agree.
     """
     values = level.finite()[1]
     late = float(np.median(values[-level.width :]))
     if len(values) < EARLY + level.width or late > limit:
         return None
     own = max(GREW * float(np.median(values[:FIRST_VALUES])), float(values[:EARLY].max()))
-    own *= max((growth_of(metrics[name]) for name in BESIDE.values() if name in metrics), default=1.0)
+    moved = [name for kind, name in BESIDE.items() if name in metrics and not (kind == "length" and _part(metrics))]
+    own *= max((growth_of(metrics[name]) for name in moved), default=1.0)
     own = max(own, math.sqrt(float(np.median(values[:FIRST_VALUES])) * late), OWN_FLOOR * limit)
     return own if own < min(late, limit) else None
+
+
+def _part(metrics: Mapping[str, Series]) -> bool:
+    """Return whether the worst tokens leave what arithmetic can do, and their mean does not keep up."""
+    spread, mean, factor = SPREADS[-1]
+    if spread not in metrics or mean not in metrics:
+        return False
+    worst = metrics[spread].finite()[1]
+    late = float(np.median(worst[-metrics[spread].width :])) if len(worst) else 0.0
+    return late > WORST and tail_growth(metrics[spread], metrics[mean]) >= factor
+
+
+def tail_growth(spread: Series, mean: Series) -> float:
+    """Return how many times more a spread has grown than its mean; 1 where it cannot be told."""
+    _, one, two = np.intersect1d(spread.finite()[0], mean.finite()[0], return_indices=True)
+    above, below = spread.finite()[1][one], mean.finite()[1][two]
+    ratios = above[below > 0] / below[below > 0]
+    if len(ratios) < EARLY + mean.width or not np.median(ratios[:EARLY]) > 0:
+        return 1.0
+    return float(np.median(ratios[-mean.width :]) / np.median(ratios[:EARLY]))
 
 
 def growth_of(series: Series) -> float:

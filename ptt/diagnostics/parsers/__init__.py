@@ -11,6 +11,7 @@ from ptt.diagnostics.parsers import (
     claude_code,
     codex_cli,
     console_log,
+    engine_log,
     episode_ledger,
     gemini_cli,
     git_lfs_pointer,
@@ -133,6 +134,7 @@ PARSERS: tuple[Parser, ...] = (
     notebook.PARSER,
     console_log.PARSER,
     run_settings.PARSER,
+    engine_log.PARSER,  # behind consoles that log a training, and lists of packages
     plain_transcripts.PARSER,  # behind the logs that training prints, which may show conversations
     plain_tables.PARSER,  # asked once the whole run is known to hold no other log
 )

@@ -29,6 +29,7 @@ from ptt.diagnostics.parsers.io.printed_dicts import PrintedConfig
 from ptt.diagnostics.parsers.io.printed_rows import MAX_HELD_ROWS, EpochSteps, Placement, ProgressBars
 from ptt.diagnostics.parsers.io.setup_files import (
     banner_packages,
+    engine_settings,
     kept,
     listed_arguments,
     namespace_arguments,
@@ -87,6 +88,8 @@ def _setup(beginning: list[bytes]) -> Iterator[Context]:
     packages, named = banner_packages(text), namespace_arguments(text)
     settings = printed_settings(text) or named
     listed = {} if settings else listed_arguments(text)
+    if engine := engine_settings(text):
+        yield Context(facts={}, settings=kept(engine), in_part=True)
     if packages or settings or listed:
         yield Context(
             facts=safe_settings(named), settings=kept(settings or listed), in_part=bool(listed), packages=packages

@@ -44,7 +44,9 @@ PACKAGE_LISTS: Final = re.compile(
     r"(?:requirements[\w.-]*|pip[_-]?(?:freeze|list)[\w.-]*|freeze|packages|constraints[\w.-]*)\.txt|"
     r"(?:conda[_-]?)?env(?:ironment)?[\w.-]*\.ya?ml|conda[_-]env[\w.-]*\.ya?ml|(?:uv|poetry)\.lock"
 )
-ENVIRONMENTS: Final = re.compile(r"(?:[\w.-]*[_-])?env(?:ironment)?\.txt")  # what `llamafactory-cli env` prints
+ENVIRONMENTS: Final = re.compile(
+    r"(?:[\w.-]*[_-])?(?:env(?:ironment)?|versions?)\.txt"
+)  # what `llamafactory-cli env` prints
 DEEPSPEED: Final = re.compile(r"(?:ds|deepspeed|zero)[\w.-]*\.json")
 SCRIPTS: Final = re.compile(
     r"(?:[\w.-]+[_-])?(?:(?:run|train|launch|finetune)[\w.-]*|(?:grpo|dpo|ppo|sft|rl)(?:[_-][\w.-]+)?)\.(?:sh|py)"

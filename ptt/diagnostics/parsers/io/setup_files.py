@@ -56,6 +56,26 @@ KNOWN_WORDS: Final = frozenset({*PACKAGE_NAMES, "hf", "fsdp", "fsdp2", "megatron
 """Words that name no one, whatever setting they stand in: `rollout.name=vllm`."""
 
 
+MODEL_NAMES: Final[Mapping[str, re.Pattern[str]]] = {
+    "has_experts": re.compile(
+        r"(?i)-a\d+(?:\.\d+)?b(?![a-z\d])|moe\b|mixtral|gpt-oss|deepseek-(?:v[23]|r1(?!-distill))|glm-4\.[5-9]|kimi-k2|minimax-m|llama-4|"
+        r"qwen3-next"
+    ),
+    "reads_images": re.compile(
+        r"(?i)(?:^|[-_/.\d])(?:vl|vlm|omni|vision|audio|pixtral|molmo|llava|internvl|smolvlm|paligemma|idefics|gemma-3n)"
+        r"(?:[-_/.\d]|$)|(?-i:[a-zA-Z]VLM?[-_\d])|minicpm-[vo]\b|glm-4\.\dv"
+    ),
+}
+"""What the name of a model tells of it, which itself is not kept."""
+NAMES_MODEL: Final = re.compile(
+    r"(?i)(?:^|[._])(?:model|model_path|model_name|model_name_or_path|model_id|base_model|hf_checkpoint|pretrain)$"
+    r"|(?:^|\.)model\.(?:path|name)$"
+)
+NO_POLICY: Final = re.compile(
+    r"(?i)(?:^|\.)(?:ref|reference|reward\w*|rm|critic|judge|teacher|draft\w*|speculative\w*)(?:_model)?[._]"
+)
+
+
 def setup_context(settings: Mapping[str, Any], facts: Facts | None = None) -> Context:
     """Return what settings state: the facts that are shown, and all of them for what is held against them."""
     return Context(facts={**safe_settings(settings), **(facts or {})}, settings=kept(settings))
@@ -69,6 +89,8 @@ def kept(settings: Mapping[str, Any]) -> Settings:
         if len(found) == MAX_SETTINGS or not 0 < len(dotted) <= MAX_NAME or "_wandb" in dotted:
             continue
         found[dotted] = _kept_value(dotted, value)
+        if isinstance(value, str) and NAMES_MODEL.search(dotted) and not NO_POLICY.search(dotted):
+            found |= {f"model_{told}": True for told, pattern in MODEL_NAMES.items() if pattern.search(value)}
     return found
 
 
@@ -193,20 +215,24 @@ def _inline(text: str, depth: int = 1) -> dict[str, Any]:
     return found
 
 
-def _parts(text: str) -> Iterator[str]:
+def _parts(text: str, brackets: str = "{[}]") -> Iterator[str]:
     """Cut a text at its commas, but for those in brackets and quotes; a quote opens where a name or value begins."""
+    opening, closing = brackets[: len(brackets) // 2], brackets[len(brackets) // 2 :]
     begin = depth = 0
     quote, before = "", ","
     for at, letter in enumerate(text):
         if quote:
             quote = "" if letter == quote else quote
-        elif letter in "'\"" and before in ",:{[":
+        elif letter in "'\"" and before in ",:=" + opening:
             quote = letter
         elif letter == "," and not depth:
             yield text[begin:at]
             begin = at + 1
         else:
-            depth += (letter in "{[") - (letter in "}]")
+            depth += (letter in opening) - (letter in closing)
+            if depth < 0:  # the end of the call that it stands in
+                yield text[begin:at]
+                return
         before = before if letter.isspace() else letter
     yield text[begin:]
 
@@ -309,7 +335,9 @@ _PINNED: Final = re.compile(
 """A pin or a direct reference, as PEP 440 and PEP 508 write them: a prompt, `user@host:~$`, is neither."""
 _CONDA: Final = re.compile(r"^\s*-\s*([A-Za-z0-9][\w.-]{0,79})=(\d[\w.+!-]{0,40})", re.MULTILINE)
 _LOCKED: Final = re.compile(r'^name = "([A-Za-z0-9][\w.-]{0,79})"\r?\nversion = "([^"\s]{1,40})"', re.MULTILINE)
-_LISTED: Final = re.compile(r"^([A-Za-z0-9][\w.-]{0,79}) {2,}(\d[\w.+!-]{0,40})(?:\s.*)?$", re.MULTILINE)
+_LISTED: Final = re.compile(
+    r"^([A-Za-z0-9][\w.-]{0,79})(?: {2,}(\d[\w.+!-]{0,40})(?:\s.*)?| (\d+\.\d[\w.+!-]{0,40}))$", re.MULTILINE
+)
 _CARD: Final = re.compile(
     r"^[-*] (TRL|Transformers|Pytorch|Datasets|Tokenizers|PEFT|Unsloth|Accelerate):? +(\S{1,40})$", re.MULTILINE
 )
@@ -411,6 +439,51 @@ def namespace_arguments(text: str) -> dict[str, Any]:
         except UNREADABLE:
             continue
     return {}
+
+
+ENGINE: Final = "engine"  # above what an engine prints of its settings
+DEFAULTS: Final = f"{ENGINE}.sampling_defaults"  # of requests that leave them out
+_ENGINE_CALLS: Final = re.compile(r"LLM engine \(v[^)\n]{1,40}\) with config: (.+)|\bserver_args=ServerArgs\((.+)")
+_ENGINE_MAPS: Final = re.compile(
+    r"(non-default args|[Dd]efault (?:\w+ )?sampling params? from model): \{(.*)\}"
+    r"|\bUsing (\w+) (?:attention )?backend\b"
+)
+_OVERRIDDEN: Final = "Default sampling parameters have been overridden by the model"
+
+
+def engine_settings(text: str) -> dict[str, Any]:
+    """Return what vLLM and SGLang print of their settings as they start, by dotted names under `engine`."""
+    found: dict[str, Any] = {}
+    for match in _ENGINE_CALLS.finditer(text):
+        found |= _arguments(ENGINE, (match[1] or match[2])[:MAX_PRINTED])
+    for kind, entries, backend in _ENGINE_MAPS.findall(text):
+        if backend:
+            found.setdefault(f"{ENGINE}.attention_backend", backend)
+        else:
+            above = ENGINE if kind.startswith("non") else DEFAULTS
+            found |= {f"{above}.{name}": value for name, value in _inline(entries[:MAX_PRINTED]).items()}
+    if _OVERRIDDEN in text:
+        found[f"{ENGINE}.model_sampling_defaults"] = True
+    return found
+
+
+def _arguments(above: str, text: str) -> dict[str, Any]:
+    """Return the arguments of a call or a mapping as printed, those of calls and mappings inside it too."""
+    found: dict[str, Any] = {}
+    for part in _parts(text, "{[(}])"):
+        name, value = (side.strip() for side in part.partition("=")[::2])
+        if not name.isidentifier() or not value:
+            continue
+        if value.startswith("{"):
+            found |= {f"{above}.{name}.{inner}": entry for inner, entry in _inline(value.strip("{}")).items()}
+        elif (call := _PRINTED_CALL.match(value)) is not None:
+            found |= _arguments(f"{above}.{name}", value[call.end() :])
+        else:
+            found[f"{above}.{name}"] = _scalar(value)
+    return found
+
+
+_PRINTED_CALL: Final = re.compile(r"[A-Za-z_][\w.]*\(")
 
 
 def _literal(node: ast.expr) -> Any:

@@ -195,12 +195,15 @@ def with_causes(finding: Finding, evidence: Evidence, *own: Sign, keep: int | No
     named, pair = answer.first.title, answer.indistinguishable
     if pair is not None:
         named = f"{named} or {answer.causes[1].title}"
-    points = "" if answer.undecided or own else f"; the signs point to {named}"  # a rule's own sign is its claim
+    points = "" if own else f"; the signs point to {named}"  # a rule's own sign is its claim
+    if answer.undecided and not own:
+        points = f"; the signs leave it open whether it is {named}, or another: an experiment tells"
+    log = (f"so that metrics tell: log {answer.record}",) if answer.record else ()
     return replace(
         finding,
         claim=finding.claim + points,
         causes=tuple(_cause_words(cause, answer.first) for cause in answer.causes),
-        confirm=(answer.experiment, *(finding.confirm if keep is None else ())),
+        confirm=(answer.experiment, *log, *(finding.confirm if keep is None else ())),
         next=(answer.setting, *(finding.next if keep is None else finding.next[-keep:])),
         evidence={**finding.evidence, **answer.evidence},
     )

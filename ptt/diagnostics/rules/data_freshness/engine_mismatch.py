@@ -3,9 +3,9 @@
 What: one of these stays above its limit: the mean difference of probabilities 0.01; the KL between engine and trainer
 0.1 nats a token (either sign); the mean of exp |difference of logprobs| 1.05; the mean absolute difference of logprobs
 0.05 nats, logged or from recorded tokens, or of the mean logprobs of whole sequences; the share of importance ratios
-that the cap cuts 0.05. From a tenth of the KL's limit,
-or half of the probabilities', up to the limit the finding is low; it is also low where the recorded tokens of both
-sides do not show what is logged. High where the peak is ten times the limit, or a tenth of the gradient's weight lies
+that the cap cuts 0.05. From a tenth of the KL's limit, or half of the probabilities' (unless both sides' correlate as
+rounded ones do), up to the limit the finding is low; it is also low where the recorded tokens of both sides do not show
+what is logged. High where the peak is ten times the limit, or a tenth of the gradient's weight lies
 on tokens that the cap on the engine's weights cuts (of the ratios, where only their share is logged). Its causes are
 ranked by the signs for and against each: how the mismatch begins, grows and falls back, the events that it goes with,
 the settings, and the recorded tokens.
@@ -14,7 +14,8 @@ not grow with it; medium where it does so at a step, and ends above a tenth of t
 Low too where the recorded tokens differ by less, from 0.01 nats on, but by a pattern that no arithmetic leaves, or by
 noise from 0.03 nats on. A note from 0.003 nats on, and where rollouts a few versions old explain it. And low where
 hardly anything else differs, but a single token by more than 10 nats at most steps (2.5 where the sequences
-that are masked for such tokens have them on one side).
+that are masked for such tokens have them on one side). Low where sampling is truncated and the mean ratio lies below 1
+step after step.
 Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
 is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
@@ -32,7 +33,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.mismatch_course import masked_on_one_side
+from ptt.diagnostics.evidence.mismatch_causes import sign
+from ptt.diagnostics.evidence.mismatch_course import STAYS_BELOW, masked_on_one_side
 from ptt.diagnostics.evidence.mismatch_rise import EARLY, GREW, own_limit
 from ptt.diagnostics.evidence.mismatch_tokens import NOTICED, MismatchPattern
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
@@ -64,6 +66,8 @@ PROB_DIFF_FINE = 0.005  # and this fine
 KL = 0.1  # nats a token, of either sign: veRL's limit
 KL_FINE = 0.01  # nats a token: what Tinker's docs call usual
 PROB_ERROR = 1.05  # mean exp|difference of logprobs|: NeMo-RL's limit
+ROUNDING = 0.999  # correlation of both sides' probabilities in bfloat16; a token in a thousand that is off lowers it
+CERTAIN = 0.5  # difference of probabilities: no rounding makes one of a token that a side is sure of
 LOGP_ABS = 0.05  # nats: the logarithm of the limit before it
 LOGP_MAX = 10.0  # nats: no arithmetic makes a certain token impossible; in bfloat16 the worst of a batch differs by 2
 LOGP_MAX_MASKED = 2.5  # nats: where such tokens lie on one side, as rounding does not
@@ -77,6 +81,8 @@ TRUNCATED = ("is/high_frac", "is/low_frac", "is/truncated_frac")
 
 TRUNCATED_SHARE = 0.05  # of the ratios: a cap that cuts more is no guard against single tokens any more
 
+RATIO_BELOW = 0.001  # of 1: a batch of tens of thousands of tokens with rounding alone lies nearer, on either side
+MIN_SIDED = 20  # steps: by chance all of them would lie below once in a million runs
 METRICS = (
     "mismatch/prob_diff", "mismatch/kl", "mismatch/prob_error", "mismatch/logp_abs_mean", "mismatch/ppl_diff",
     "is/truncated_frac",
@@ -111,6 +117,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return Healthy(reason=_within(mismatches), notes=(small,)) if small.severity is Severity.INFO else small
     if not findings and (alone := _single_tokens(evidence)) is not None:
         return with_causes(alone, evidence, keep=1)
+    if not findings and (sided := _one_sided(evidence)) is not None:
+        return sided
     if not findings:
         return Healthy(reason=_within(mismatches))
     if _untrained(evidence):
@@ -158,6 +166,43 @@ def _single_tokens(evidence: Evidence) -> Finding | None:
         confirm=("list the tokens that differ most, with what comes before them: do both sides score the same ids?",),
         next=("mask sequences with such a token until the cause is found",),
     )
+
+
+def _one_sided(evidence: Evidence) -> Finding | None:
+    """Return the finding on ratios that lie below 1 step after step, as truncated sampling makes them.
+
+    The mean ratio is 1 where the engine's logprobs are those the tokens were drawn with: normalised over what may be
+    sampled, they are above the trainer's of the whole vocabulary at every token.
+    """
+    ratio = evidence.metrics.get("is/ratio_mean")
+    key = next((name for name in ("rollout_top_p", "top_p") if name in evidence.run.context), None)
+    top_p = evidence.run.context.get(key) if key is not None else None
+    if ratio is None or not isinstance(top_p, float) or not 0 < top_p < 1:
+        return None
+    below = 1 - ratio.finite()[1]
+    if len(below) < MIN_SIDED or (below > 0).mean() < STAYS_BELOW or np.median(below) < RATIO_BELOW:
+        return None
+    away = replace(ratio, steps=ratio.finite()[0], values=below, flags=ratio.flags[np.isfinite(ratio.values)])
+    excess = lasting_excess(away, RATIO_BELOW)
+    if excess is None:
+        return None
+    share, middle = pct(float((below > 0).mean())), sig(1 - float(np.median(below)))
+    finding = Finding(
+        severity=Severity.LOW,
+        claim=f"Sampling is truncated ({key} {top_p:g}) and one side's logprobs are not: {ratio.raw_name} is below 1 "
+        f"at {share} of the steps, {middle} in the median",
+        unit="ratio",
+        **measured(excess, observed=excess.peak),
+        evidence=series_evidence(ratio, last_mean=1 - excess.last),
+        causes=(),
+        confirm=(),
+        next=("only then add truncated importance weights",),
+    )
+    signs = (
+        sign("ratio_stays_below", name=ratio.raw_name, share=share, ratio=middle),
+        sign("top_p", setting=f"{key}={top_p:g}"),
+    )
+    return with_causes(finding, evidence, *signs, keep=1)
 
 
 def _within(mismatches: list[Mismatch]) -> str:
@@ -240,11 +285,21 @@ def _mismatches(evidence: Evidence, limits: Limits) -> list[Mismatch]:
                 series = replace(series, values=np.abs(series.values))
             key = name.rpartition("/")[2].removesuffix("_mean").removesuffix("_frac")
             zero = 1.0 if name == "mismatch/prob_error" else 0.0
-            mismatches.append(Mismatch(freshest(evidence, series), limits[key], limits.get(f"{key}_fine"), zero))
+            fine = None if name == "mismatch/prob_diff" and _rounds(evidence) else limits.get(f"{key}_fine")
+            mismatches.append(Mismatch(freshest(evidence, series), limits[key], fine, zero))
     pair = trainer_pair(evidence)
     if pair is not None and len(pair.mean_abs.finite()[0]) >= MIN_STEPS:
         mismatches.append(Mismatch(freshest(evidence, pair.mean_abs), limits["logp_abs"], None, 0.0))
     return mismatches
+
+
+def _rounds(evidence: Evidence) -> bool:
+    """Return whether probabilities that differ little do so as rounding makes them: none by far, and all in step."""
+    correlation, worst = (evidence.metrics.get(f"mismatch/{name}") for name in ("pearson", "prob_diff_max"))
+    if correlation is None or worst is None:
+        return False
+    related, far = correlation.finite()[1], worst.finite()[1]
+    return len(related) > 0 and bool(np.median(related) >= ROUNDING and np.median(far) < CERTAIN)
 
 
 def _own_rise(mismatch: Mismatch, evidence: Evidence) -> Excess | None:

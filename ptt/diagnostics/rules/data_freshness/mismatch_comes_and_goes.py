@@ -14,6 +14,8 @@ Source: `recurring_excursions`; the limits are those of engine-mismatch (veRL, T
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.excursions import Recurrence, facts_of
 from ptt.diagnostics.model import Link, Severity
@@ -80,7 +82,8 @@ def _finding(recurrence: Recurrence, evidence: Evidence, limits: Limits) -> Find
             "turn off one after the other: prefix caching, packing, compiled graphs, tensor parallelism in the engine",
         ),
     )
-    return finding if cause_words(recurrence) else with_causes(finding, evidence, keep=2)
+    ranked = with_causes(finding, evidence, keep=2)
+    return replace(finding, evidence=ranked.evidence) if cause_words(recurrence) else ranked
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:

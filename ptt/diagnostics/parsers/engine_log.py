@@ -1,0 +1,85 @@
+"""Console of an inference engine beside a run: the settings it prints as it starts, and lines on weights and caches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from ptt.diagnostics.parsers.io.console_files import NAMES, SUFFIXES
+from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import blocks, is_torn, torn_line
+from ptt.diagnostics.parsers.io.setup_files import banner_packages, engine_settings, kept
+from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog
+
+BEGINNING: Final = 1 << 18  # bytes in which an engine prints its settings
+MIN_PACKAGES: Final = 2  # of a text that says nothing of an engine
+OF_ENGINE: Final = (
+    rb"load(?:ed|ing)? \w{0,20} ?weights|load_lora|\blora adapter|prefix.cache|flush_cache|kv.?cache|update_weights"
+    rb"|compliant: (?:nan|inf|-inf)"
+    rb"|\b(?:engine|server|replica|router)s?\b[^\n]{0,80}\b(?:restart|respawn|recover|replac|re-?register|health check)"
+)
+SPEAKS: Final = re.compile(rb"(?i)" + OF_ENGINE)
+"""What an engine says of itself, or a worker that serves one."""
+TELLING: Final = re.compile(
+    rb"(?i)(?<![a-z_])(?:global_|train_|start_)?(?:step|rollout|iteration)(?:_id)?[ =:#_]{1,3}(\d{1,9})(?![\d/.])|"
+    + OF_ENGINE
+    + rb"|\b(?:restart|resum|checkpoint|not load|missing key|unexpected key)|weight sync"
+    rb"|weights? [^\n]{0,120}not (?:loaded|initialized)"
+)
+"""What is looked for in a line: the step that it names, or weights, caches, adapters and restarts."""
+TRAINS: Final = re.compile(rb"(?i)\b(?:loss|reward|score)\w*['\"\]]?\s{0,3}[:=]?\s{0,3}[-+]?\d")
+"""A metric: then it is a training's log, whether or not another parser reads it."""
+
+
+def recognises(file: RunFile) -> bool:
+    """Recognise a log by an engine's settings and versions, or by what an engine says of weights and caches."""
+    name, head = file.name.lower(), file.readable_head
+    if not (name.endswith(SUFFIXES) or name in NAMES) or b"\0" in head or TRAINS.search(head):
+        return False
+    found = _setup(head)
+    return bool(found.settings) or len(found.packages) >= MIN_PACKAGES or SPEAKS.search(head) is not None
+
+
+def _setup(beginning: bytes) -> Context:
+    text = ESCAPES.sub("", beginning.decode("utf-8", "replace"))
+    return Context(facts={}, settings=kept(engine_settings(text)), in_part=True, packages=banner_packages(text))
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield the settings and versions, then the telling lines, each at the last step that a line named."""
+    events, beginning, step = EventLog(file), bytearray(), None
+    for block in blocks(file):
+        if isinstance(block, Lost):
+            yield block
+            continue
+        beginning += block[: BEGINNING - len(beginning)]
+        if is_torn(block):
+            block, _, torn = block.rpartition(b"\n")
+            yield torn_line(file, torn)
+        kept_to = 0
+        for match in TELLING.finditer(block):
+            if match[1]:
+                step = int(match[1])
+            if match.start() >= kept_to:
+                start, kept_to = block.rfind(b"\n", 0, match.start()) + 1, block.find(b"\n", match.end())
+                kept_to = len(block) if kept_to < 0 else kept_to
+                line = block[start:kept_to]
+                if any(not found[1] for found in TELLING.finditer(line)):
+                    events.add(step, None, "stdout", line.decode("utf-8", "replace"))
+    if (found := _setup(bytes(beginning))).settings or found.packages:
+        yield found
+    yield from events.pieces()
+
+
+PARSER = Parser(
+    name="engine_log",
+    describes="The console of an inference engine: the settings and versions that it prints as it starts (vLLM, "
+    "SGLang), and its lines on weights, adapters, caches and restarts.",
+    held_against="source: vLLM's `LLMEngine` and `EngineArgs`, SGLang's `ServerArgs`",
+    priority=65,
+    general=True,
+    of_training=False,
+    recognises=recognises,
+    read=read,
+)
