@@ -126,6 +126,7 @@ PARSERS: tuple[Parser, ...] = (
     chat_messages.PARSER,
     agent_records.PARSER,  # any trace by its parts: behind all that know its shape
     episode_ledger.PARSER,  # before metrics, whose rows have a step too
+    episode_ledger.SAMPLES,
     metrics_jsonl.PARSER,
     metrics_json.PARSER,
     metrics_csv.PARSER,

@@ -47,7 +47,7 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "error_type": ("error_type", "exception_type"),
     "tokens_in": ("prompt_tokens", "input_tokens", "total_input_tokens", "tokens_in"),
     "tokens_out": ("completion_tokens", "output_tokens", "total_output_tokens", "tokens_out",
-                   "response_tokens", "response_length", "num_output_tokens"),
+                   "response_tokens", "response_length", "num_output_tokens", "generated_tokens", "gen_tokens"),
     "duration_s": ("duration_s", "duration", "elapsed_s", "elapsed", "wall_time_s", "wall_clock_s", "total_time_s"),
     "cost_usd": ("cost_usd", "total_cost_usd", "total_cost", "response_cost", "cost"),
     "components": ("rewards", "reward_components", "reward_breakdown", "scores", "metrics"),
