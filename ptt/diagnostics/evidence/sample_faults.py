@@ -13,6 +13,7 @@ from ptt.diagnostics.evidence.counts import Counts
 from ptt.diagnostics.evidence.sample_counters import cause_of, is_fault
 from ptt.diagnostics.model import Steps
 from ptt.diagnostics.parsers.io.result_outcomes import NAME_WORD, RUNS, tool_kind
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.change_point import rate_change
 
 JUNK: Final = 0.95  # of runs of four words that stood there before, or of letters: nothing is said
@@ -62,6 +63,16 @@ class PiledUp:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TurnMeans:
+    """Means of the reward at recorded steps, (steps,): over episodes, and over their turns, a long one often."""
+
+    steps: IntArray
+    by_episode: FloatArray
+    by_turn: FloatArray
+    turns: tuple[float, float]  # of an episode in the upper half of the rewards, and of one in the lower
+
+
+@dataclass(frozen=True, kw_only=True)
 class SampleFaults:
     """Counts by step; None where the records do not tell."""
 
@@ -71,6 +82,7 @@ class SampleFaults:
     unexecuted: Counts | None = None  # episodes that end with a call in a text, never made, of those with calls
     timed: bool = False  # enough durations of episodes are recorded
     piled: PiledUp | None = None
+    turn_means: TurnMeans | None = None  # of episodes of different numbers of turns
     junk: Counts | None = None  # answers of one or two characters, or one loop, of those measured
     far_versions: Counts | None = None  # samples of one version far from those of the step's others
 
@@ -91,6 +103,7 @@ def gather_faults(trajectories: pl.DataFrame, calls: pl.DataFrame, answers: pl.D
         unexecuted=_unexecuted(own),
         timed=placed["duration_s"].count() >= 2 * MIN_PILED,
         piled=_piled(placed),
+        turn_means=_turn_means(placed),
         junk=_counts(
             "answers that are junk",
             answers.join(placed.select("trajectory_id", "step"), on="trajectory_id"),
@@ -240,6 +253,22 @@ def _piled(placed: pl.DataFrame) -> PiledUp | None:
         reward_of_others=_number(other),
         ends=str(ends["stop_reason"][0]) if ends.height else "",
     )
+
+
+def _turn_means(placed: pl.DataFrame) -> TurnMeans | None:
+    rows = placed.filter(pl.col("reward").is_finite() & (pl.col("n_turns") > 0))
+    high = pl.col("reward") > pl.col("reward").mean()
+    means = rows.group_by("step").agg(
+        pl.len(),
+        by_episode=pl.col("reward").mean(),
+        by_turn=(pl.col("reward") * pl.col("n_turns")).sum() / pl.col("n_turns").sum(),
+    )
+    means = means.filter(pl.col("len") >= MIN_PILED).sort("step")
+    if means.is_empty() or rows["n_turns"].n_unique() < 2:
+        return None
+    won, lost = (rows.filter(part)["n_turns"].mean() for part in (high, ~high))
+    steps, by_episode, by_turn = (means[name].to_numpy() for name in ("step", "by_episode", "by_turn"))
+    return TurnMeans(steps=steps, by_episode=by_episode, by_turn=by_turn, turns=(_number(won), _number(lost)))
 
 
 def _number(found: object) -> float:
