@@ -28,6 +28,7 @@ CROWDED: Final = 5.0  # times as many within the last part below the limit as in
 TIMEOUT_WORDS: Final = r"(?i)time.?d?.?out|timeout|limit|max|truncat|length|cancel|abort"
 CUT_WORDS: Final = TIMEOUT_WORDS + r"|(?:^|[^a-z])(?:turn|step)"
 """Words of an end that may leave a last call without its result."""
+LONG_UNPAID: Final = 0.15  # of the longest third of the right answers
 OF_ONE_SOURCE: Final = 0.9  # of the right answers that are not paid
 MIN_CALLS: Final = 20  # of one tool
 MAX_TOOLS: Final = 20
@@ -78,6 +79,7 @@ class SampleFaults:
 
     unpaid_source: str | None = None  # the data source or environment that nearly all of them are of
     unpaid: Counts | None = None  # answers that are right as they stand and earn the least, of all right ones
+    unpaid_by_length: tuple[float, float] | None = None  # share of them: of the longest third, of the others
     useless: tuple[UselessResults, ...] = ()  # the most frequent first
     unexecuted: Counts | None = None  # episodes that end with a call in a text, never made, of those with calls
     timed: bool = False  # enough durations of episodes are recorded
@@ -99,6 +101,7 @@ def gather_faults(trajectories: pl.DataFrame, calls: pl.DataFrame, answers: pl.D
     return SampleFaults(
         unpaid_source=source,
         unpaid=unpaid,
+        unpaid_by_length=_unpaid_by_length(placed),
         useless=_useless(own),
         unexecuted=_unexecuted(own),
         timed=placed["duration_s"].count() >= 2 * MIN_PILED,
@@ -154,6 +157,20 @@ def _unpaid(placed: pl.DataFrame) -> tuple[str | None, Counts | None]:
         source = str(sources["env"][0])
         return source, _counts(name, right.filter(pl.col("env") == source), hit)
     return None, _counts(name, right, hit)
+
+
+def _unpaid_by_length(placed: pl.DataFrame) -> tuple[float, float] | None:
+    """Return how many right answers earn the least among the longest third and the others, where these are far apart.
+
+    A judge or a verifier that cannot take long answers leaves these unpaid.
+    """
+    scored = placed.filter(pl.col("reward").is_finite())
+    right = scored.filter(pl.col("answer_right").fill_null(value=False) & (pl.col("tokens_out") > 0))
+    if right.height < 3 * MIN_PILED:
+        return None
+    unpaid, long = right["reward"] <= scored["reward"].min(), right["tokens_out"] > right["tokens_out"].quantile(2 / 3)
+    of_long, of_others = (_number(unpaid.filter(part).mean()) for part in (long, ~long))
+    return (of_long, of_others) if of_long >= LONG_UNPAID and of_long >= CROWDED * of_others else None
 
 
 def _useless(calls: pl.DataFrame) -> tuple[UselessResults, ...]:

@@ -15,6 +15,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Finding, JsonScalar, Link, Severity, Steps
 from ptt.diagnostics.parsers.io.console_incidents import words_alike
 from ptt.diagnostics.rules.comes_and_goes import MISMATCHES
+from ptt.diagnostics.verdict.failure_causes import KINDS, Said, with_cause
 from ptt.diagnostics.wording import counted, sig
 
 NEAR: Final = 20  # steps: what is dated worse than this goes with nothing
@@ -24,6 +25,8 @@ AFTER: Final = 10  # steps from a restart to the first batch that shows its faul
 PARTED: Final = 3.0  # times its early level, at all steps up to the onset
 MIN_PARTED: Final = 5  # steps before the onset
 OF_POLICY: Final = frozenset({Link.EXPLORATION, Link.REWARD, Link.POLICY_UPDATE, Link.NUMERICS})
+MORE: Final = 1.3  # times as many a step as before
+STEADY: Final = 0.2  # of the steps: so many say it where it is a part of the run
 MAX_QUOTE: Final = 140  # characters of a line
 QUOTES: Final = frozenset({"run-stalled", "run-cut-short", "out-of-memory", "slow-steps"})
 """Findings that quote the console themselves."""
@@ -49,7 +52,7 @@ class _Line:
 
 def with_context(findings: Sequence[Finding], evidence: Evidence) -> tuple[Finding, ...]:
     """Add to each root of medium severity or above what happened in the run just where it sets in."""
-    if not any(map(_is_asked, findings)):
+    if not any(map(_is_root, findings)):
         return tuple(findings)
     happened = happened_at(
         evidence.metrics, evidence.other, evidence.run, evidence.evaluation, evidence.events, evidence.segments
@@ -58,7 +61,10 @@ def with_context(findings: Sequence[Finding], evidence: Evidence) -> tuple[Findi
     lines = [one for one in (*evidence.metrics.values(), *evidence.other.values()) if one.raw_name.startswith(LINES)]
     evaluations = [int(step) for step in happened.get(EVALUATION, ())]
     events = _Happened(restarts=restarts, evaluation=evaluations[0] if evaluations else None)
-    told = [_told(one, evidence, events, lines) if _is_asked(one) else one for one in findings]
+    told = [
+        _caused(_told(one, evidence, events, lines) if _is_asked(one) else one, evidence, events, lines)
+        for one in findings
+    ]
     if any(one.link is Link.DATA_FRESHNESS and _is_asked(one) for one in findings):
         return tuple(told)
     return tuple(_parted(one, evidence) if one.link in OF_POLICY and _is_asked(one) else one for one in told)
@@ -90,13 +96,48 @@ def _parted(finding: Finding, evidence: Evidence) -> Finding:
     return finding
 
 
+def _is_root(finding: Finding) -> bool:
+    return finding.consequence_of is None and finding.severity.at_least(Severity.MEDIUM)
+
+
 def _is_asked(finding: Finding) -> bool:
-    if finding.onset_step is None or finding.consequence_of is not None:
-        return False
-    if not finding.severity.at_least(Severity.MEDIUM):
+    if finding.onset_step is None or not _is_root(finding):
         return False
     first, last = _window(finding)
     return last - first <= NEAR
+
+
+def _caused(finding: Finding, evidence: Evidence, events: _Happened, lines: Sequence[Series]) -> Finding:
+    """Name the likely cause of a root, by the lines of the console that begin with it, or that were there all along."""
+    if not _is_root(finding):
+        return finding
+    first, last = _window(finding)
+    if finding.id in KINDS["lost"] and finding.onset_step is not None:
+        begun = list(_during(lines, finding.onset_step, finding.evidence.get("last_step")))
+    else:
+        begun = list(_begun(lines, first, last) if _is_asked(finding) else _steady(lines, evidence))
+    said = [Said(quote=_quote(one, evidence), count=one.count) for one in begun]
+    restart = max((step for step in events.restarts if first - AFTER <= step <= last), default=None)
+    return with_cause(finding, evidence, said, restart if _is_asked(finding) else None)
+
+
+def _during(lines: Sequence[Series], first: int, last: JsonScalar) -> Iterator[_Line]:
+    """Yield the wordings that come more often while samples are lost than before: they are what is lost."""
+    for series in lines:
+        steps, values = series.finite()
+        inside = (steps >= first) & (steps <= (last if isinstance(last, int) else steps[-1] if len(steps) else 0))
+        count, before = float(values[inside].sum()), float(values[steps < first].sum())
+        earlier = before / max(1, first - int(steps[0])) if len(steps) else 0.0
+        if count and count / max(1, int(steps[inside][-1]) - first + 1) > MORE * earlier:
+            yield _Line(name=series.raw_name, first_step=int(steps[inside][0]), count=count, before=earlier)
+
+
+def _steady(lines: Sequence[Series], evidence: Evidence) -> Iterator[_Line]:
+    """Yield the wordings that come at many steps of the run."""
+    for series in lines:
+        steps, values = series.finite()
+        if (values > 0).sum() >= STEADY * max(1, evidence.run.step_count):
+            yield _Line(name=series.raw_name, first_step=int(steps[0]), count=float(values.sum()), before=0.0)
 
 
 def _window(finding: Finding) -> Steps:
