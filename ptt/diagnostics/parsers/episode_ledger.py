@@ -20,7 +20,7 @@ from ptt.diagnostics.parsers.io.answer_texts import is_right
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import first_objects
 from ptt.diagnostics.parsers.io.record_files import holds, records, splits
-from ptt.diagnostics.parsers.io.record_labels import REWARDS, labels_of, split_of, step_of
+from ptt.diagnostics.parsers.io.record_labels import REWARDS, dumped_at, labels_of, reward_of, split_of, step_of
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, objects, read_samples
 from ptt.diagnostics.parsers.io.values import (
     as_error,
@@ -161,7 +161,6 @@ SAID: Final = ("response", "completion", "output", "generation", "answer_text")
 ASKED: Final = ("prompt", "question", "problem", "input", "instruction", "query")
 EXPECTED: Final = ("ground_truth", "gts", "expected_answer", "reference_answer", "gold_answer")
 EXTRACTED: Final = ("extracted_answer", "extracted", "predicted_answer", "prediction", "pred")
-TOTALS: Final = ("rewards", "scores", "raw_reward")  # a number, or a list of one
 TASKS: Final = ("task_index", "prompt_index", "prompt_idx", "sample_index", "index", "idx")
 ROLLOUTS: Final = ("rollout_id", "trajectory_id", "episode_id", "traj_uid")
 TURN_NUMBERS: Final = ("turn", "turn_idx", "turn_index", "turn_id")
@@ -170,7 +169,6 @@ NUMBERS: Final = frozenset(
 )
 """Numbers of a sample that are no part of its reward."""
 COUNTS: Final = re.compile(r"tokens|length|_len$|count|_id$|time|seconds|logp|version|weight|rank")
-IN_NAME: Final = re.compile(r"(?:^|[^a-z])(?:global_?|train_?)?step[_=-]?(\d{1,9})(?!\d)", re.IGNORECASE)
 NO_SAMPLE: Final = "row(s) skipped: no sample with a step and a reward."
 
 
@@ -181,26 +179,17 @@ def recognises_samples(file: RunFile) -> bool:
         return False
     if all(_text(row, SAID) is not None and _text(row, ASKED) is not None for row in rows):
         return True
-    several = len(rows) == 1 or max(Counter(_dumped_at(file, row) for row in rows).values()) > 1
+    several = len(rows) == 1 or max(Counter(dumped_at(file, row) for row in rows).values()) > 1
     return several and all(_names_sample(row) for row in rows)
 
 
 def _is_sample(file: RunFile, row: dict[str, Any]) -> bool:
-    return _dumped_at(file, row) is not None and _score(row)[0] is not None
+    return dumped_at(file, row) is not None and _score(row)[0] is not None
 
 
 def _names_sample(row: dict[str, Any]) -> bool:
     named = labels_of(row).columns
     return any(named[label] is not None for label in ("sample_id", "group_id", "task")) or bool(row.keys() & {*TASKS})
-
-
-def _dumped_at(file: RunFile, row: dict[str, Any]) -> int | None:
-    """Return the step of a row: its own, else that of its file's name, else of its folder's."""
-    own = step_of(row)
-    if own is None:
-        own = as_step(row.get("step"))
-    found = None if own is not None else next(iter(reversed(IN_NAME.findall(file.rel))), None)
-    return int(found) if found is not None else own
 
 
 def _text(row: dict[str, Any], names: Iterable[str]) -> str | None:
@@ -209,11 +198,7 @@ def _text(row: dict[str, Any], names: Iterable[str]) -> str | None:
 
 def _score(row: dict[str, Any]) -> tuple[float | None, dict[str, float]]:
     """Return the reward of a sample and its parts; beside texts any number may be one."""
-    own = labels_of(row).reward
-    for name in TOTALS if own is None else ():
-        listed = row.get(name)
-        only = listed[0] if isinstance(listed, list) and len(listed) == 1 else listed
-        own = as_score(only) if own is None else own
+    own = reward_of(row)
     if own is not None or _text(row, SAID) is None:
         return own, {}
     parts = {
@@ -255,7 +240,7 @@ def _rollout(row: dict[str, Any]) -> str | None:
 
 
 def _add_sample(row: dict[str, Any], samples: Samples) -> bool:
-    step, (reward, parts) = _dumped_at(samples.file, row), _score(row)
+    step, (reward, parts) = dumped_at(samples.file, row), _score(row)
     if step is None or reward is None:
         return False
     named = labels_of(row).columns

@@ -10,10 +10,10 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.excursions import EVALUATION, RESTART, happened_at
-from ptt.diagnostics.evidence.sample_counters import LINES
+from ptt.diagnostics.evidence.sample_counters import LINES, NUMBERS
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Finding, JsonScalar, Link, Severity, Steps
-from ptt.diagnostics.parsers.io.console_incidents import words_alike
+from ptt.diagnostics.parsers.io.console_incidents import speaks_of_samples, words_alike
 from ptt.diagnostics.rules.comes_and_goes import MISMATCHES
 from ptt.diagnostics.verdict.failure_causes import KINDS, Said, with_cause
 from ptt.diagnostics.wording import counted, sig
@@ -26,6 +26,7 @@ PARTED: Final = 3.0  # times its early level, at all steps up to the onset
 MIN_PARTED: Final = 5  # steps before the onset
 OF_POLICY: Final = frozenset({Link.EXPLORATION, Link.REWARD, Link.POLICY_UPDATE, Link.NUMERICS})
 MORE: Final = 1.3  # times as many a step as before
+MIN_SAID: Final = 5  # times
 STEADY: Final = 0.2  # of the steps: so many say it where it is a part of the run
 MAX_QUOTE: Final = 140  # characters of a line
 QUOTES: Final = frozenset({"run-stalled", "run-cut-short", "out-of-memory", "slow-steps"})
@@ -116,7 +117,9 @@ def _caused(finding: Finding, evidence: Evidence, events: _Happened, lines: Sequ
         begun = list(_during(lines, finding.onset_step, finding.evidence.get("last_step")))
     else:
         begun = list(_begun(lines, first, last) if _is_asked(finding) else _steady(lines, evidence))
-    said = [Said(quote=_quote(one, evidence), count=one.count) for one in begun]
+    said = [Said(text=_line_text(one, evidence), count=one.count) for one in begun]
+    if not lines and finding.id in KINDS["lost"]:
+        said = list(_unplaced(evidence))
     restart = max((step for step in events.restarts if first - AFTER <= step <= last), default=None)
     return with_cause(finding, evidence, said, restart if _is_asked(finding) else None)
 
@@ -130,6 +133,15 @@ def _during(lines: Sequence[Series], first: int, last: JsonScalar) -> Iterator[_
         earlier = before / max(1, first - int(steps[0])) if len(steps) else 0.0
         if count and count / max(1, int(steps[inside][-1]) - first + 1) > MORE * earlier:
             yield _Line(name=series.raw_name, first_step=int(steps[inside][0]), count=count, before=earlier)
+
+
+def _unplaced(evidence: Evidence) -> Iterator[Said]:
+    """Yield what a console without steps says of lost samples, the most frequent wordings."""
+    spoken = [event.text for event in evidence.events if event.step is None and speaks_of_samples(event.text)]
+    shapes: dict[str, list[str]] = {}
+    for text in spoken:
+        shapes.setdefault(NUMBERS.sub("", text), []).append(text)
+    yield from (Said(text=texts[-1], count=len(texts)) for texts in shapes.values() if len(texts) >= MIN_SAID)
 
 
 def _steady(lines: Sequence[Series], evidence: Evidence) -> Iterator[_Line]:
@@ -199,9 +211,13 @@ def _begun(lines: Sequence[Series], first: int, last: int) -> Iterator[_Line]:
 
 
 def _quote(line: _Line, evidence: Evidence) -> str:
+    text = _line_text(line, evidence)
+    return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}…"
+
+
+def _line_text(line: _Line, evidence: Evidence) -> str:
     """Return the first such line as the console has it, else the words that are counted."""
     words = line.name.rpartition("/")[2]
     at = [event for event in evidence.events if event.step is not None and abs(event.step - line.first_step) <= 1]
     at.sort(key=lambda event: event.kind == "exception")  # without the name of the process that says it
-    text = next((event.text for event in at if words_alike(event.text, words)), words)
-    return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}…"
+    return next((event.text for event in at if words_alike(event.text, words)), words)

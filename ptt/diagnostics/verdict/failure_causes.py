@@ -19,7 +19,7 @@ from ptt.diagnostics.evidence.mismatch_course import OF_EVALUATION
 from ptt.diagnostics.evidence.sample_counters import MISSING, SILENT
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Finding, JsonScalar
-from ptt.diagnostics.parsers.io.console_incidents import UNREAD
+from ptt.diagnostics.parsers.io.console_incidents import UNREAD, without_loggers
 from ptt.diagnostics.wording import pct, sig
 
 TABLE: Final = "failure_causes.toml"
@@ -36,6 +36,8 @@ KINDS: Final[Mapping[str, frozenset[str]]] = {
 LEAST: Final = 2.0  # nats: one clear sign, or two that agree
 TELLS: Final = re.compile(r"likely cause|the signs point to|what the engine writes in evaluations is junk")
 """Findings that name their cause themselves."""
+LOGGERS: Final = re.compile(r"^(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.\d]*\s+)?(?:(?:[\w.]+:\d+|\[\w+\]|[A-Z]+)\s+)*")
+MAX_QUOTE: Final = 110  # characters
 MAX_LINES: Final = 2  # wordings of the console, the most frequent
 WIDTH: Final = 20  # values before an onset, and after it, that are compared
 MIN_VALUES: Final = 3
@@ -93,8 +95,14 @@ EVALUATION: Final = re.compile(r"(?:^|[._])(?:eval|val|validation|test)\w*[._]")
 class Said:
     """A line of the console that begins with a finding, or was there all along."""
 
-    quote: str
+    text: str
     count: float
+
+    @property
+    def quote(self) -> str:
+        """What it says, without what loggers put before it."""
+        said = LOGGERS.sub("", without_loggers(self.text))
+        return said if len(said) <= MAX_QUOTE else f"{said[:MAX_QUOTE]}…"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +121,7 @@ class Around:
         onset = self.finding.onset_step
         return None if onset is None or (first is not None and onset <= first + 1) else onset
 
-    def levels(self, series: Series) -> tuple[float, float] | None:
+    def levels(self, series: Series, *, least: int = MIN_VALUES) -> tuple[float, float] | None:
         """Return a series' median before and from the onset on; without one, of its first and its last values."""
         steps, values = series.finite()
         parts = (
@@ -121,13 +129,13 @@ class Around:
             if self.onset is None
             else (values[steps < self.onset][-WIDTH:], values[steps >= self.onset][:WIDTH])
         )
-        if min(map(len, parts)) < MIN_VALUES:
+        if min(map(len, parts)) < least:
             return None
         return float(np.median(parts[0])), float(np.median(parts[1]))
 
-    def change(self, series: Series) -> tuple[float, float, float] | None:
+    def change(self, series: Series, *, least: int = MIN_VALUES) -> tuple[float, float, float] | None:
         """Return both levels and the relative change, 0 where it is within the scatter of single values."""
-        found = self.levels(series)
+        found = self.levels(series, least=least)
         if found is None:
             return None
         before, after = found
@@ -159,10 +167,10 @@ def with_cause(finding: Finding, evidence: Evidence, lines: Sequence[Said], rest
 
 def _said(answer: MismatchAnswer, claim: str) -> str:
     first, *others = answer.causes
-    signs = "; ".join(text for text in first.for_ if text not in claim)
+    signs = "; ".join(text for text in first.for_ if (text.partition('"')[2].rstrip('"') or text) not in claim)
     told = f"likely cause: {first.title}" + (f" ({signs})" if signs else "")
     if answer.indistinguishable and others[0].name != "policy":
-        return f"{told}, or {others[0].title}; to tell them apart: {answer.experiment}"
+        return f"{told}, or {others[0].title} (to tell them apart: {answer.experiment})"
     return told
 
 
@@ -184,7 +192,7 @@ def _signs(around: Around) -> Iterator[Sign]:
 def _of_lines(around: Around) -> Iterator[Sign]:
     told = set[str]()
     for line in sorted(around.lines, key=lambda one: -one.count):
-        name = next((name for name, pattern in LINES.items() if pattern.search(line.quote)), None)
+        name = next((name for name, pattern in LINES.items() if pattern.search(line.text)), None)
         if name is not None and name not in told and len(told) < MAX_LINES:
             told.add(name)
             yield _sign(f"line_{name}", count=f"{line.count:,.0f}", quote=line.quote)
@@ -220,7 +228,11 @@ def _of_evaluation(around: Around) -> Iterator[Sign]:
     moved = None if reward is None else around.change(reward)
     figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
     beside = next(
-        ((one.series, found) for one in figures if one.outcome and (found := around.change(one.series)) is not None),
+        (
+            (one.series, found)
+            for one in figures
+            if one.outcome and (found := around.change(one.series, least=1)) is not None
+        ),
         None,
     )
     if moved is None:
@@ -232,7 +244,9 @@ def _of_evaluation(around: Around) -> Iterator[Sign]:
             yield _sign("evaluation_falls" if share <= FOLLOWS * moved[2] else "evaluation_stays", **numbers)
         elif moved[2] >= CHANGED and share < FOLLOWS * moved[2] and around.lines:
             numbers = {"eval_before": sig(before), "eval_after": sig(after), "name": series.raw_name}
-            yield _sign("pays_what_fails", before=sig(moved[0]), after=sig(moved[1]), **numbers)
+            scored = any(LINES[name].search(line.text) for line in around.lines for name in ("gold", "scorer"))
+            which = "pays_what_fails" if scored else "rises_by_selection"
+            yield _sign(which, before=sig(moved[0]), after=sig(moved[1]), **numbers)
     outcomes = evidence.rewards.outcomes.values() if evidence.rewards is not None else ()
     for series in outcomes:
         found = around.change(series)
@@ -252,14 +266,14 @@ def _of_lengths(around: Around) -> Iterator[Sign]:
         yield _sign(name, name=series.raw_name, before=sig(before), after=sig(after))
     limit = min((value for _, value in _limits(around.evidence.settings, evaluation=False)), default=0.0)
     if share >= CHANGED and NEARS * limit <= after <= limit:
-        yield _sign("near_limit", name=series.raw_name, limit=sig(limit), after=sig(after))
+        yield _sign("near_limit", name=series.raw_name, limit=f"{limit:.0f}", after=sig(after))
     reach = max((float(np.median(one.finite()[1][-WIDTH:])) for one in _longest(around.evidence)), default=after)
     for key, value in around.evidence.settings.items():
         if not JUDGES.search(key):
             continue
         number = _number(value)
         if JUDGE_LIMITS.search(key) and number is not None and reach >= REACHES * number:
-            yield _sign("judge_limit", after=sig(reach), limit=sig(number), setting=f"{key}={value}")
+            yield _sign("judge_limit", after=sig(reach), limit=f"{number:.0f}", setting=f"{key}={value}")
             return
 
 
@@ -327,7 +341,7 @@ def evaluation_limit(evidence: Evidence) -> tuple[str, float, float] | None:
 def _of_evaluation_limit(around: Around) -> Iterator[Sign]:
     found = evaluation_limit(around.evidence)
     if found is not None:
-        yield _sign("evaluation_limit", setting=f"{found[0]}={sig(found[1])}, {sig(found[2])} in training")
+        yield _sign("evaluation_limit", setting=f"{found[0]}={found[1]:.0f}, {found[2]:.0f} in training")
 
 
 def _limits(settings: Mapping[str, JsonScalar], *, evaluation: bool) -> Iterator[tuple[str, float]]:

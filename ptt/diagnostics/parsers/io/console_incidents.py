@@ -158,9 +158,12 @@ def _shape(text: str) -> str:
 
 
 def _spoken(line: bytes) -> str:
+    return without_loggers(ESCAPES.sub("", line[:MAX_CHARS].decode("utf-8", "replace")))
+
+
+def without_loggers(text: str) -> str:
     """Return what a line says, without what launchers and loggers put before it."""
-    text = without_prefix(ESCAPES.sub("", line[:MAX_CHARS].decode("utf-8", "replace")).strip())
-    return LOGGER.sub("", text)
+    return LOGGER.sub("", without_prefix(text.strip()))
 
 
 LOADERS: Final = (b"oader", b"ataset", b"xhausted")
