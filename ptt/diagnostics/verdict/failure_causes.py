@@ -14,11 +14,12 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.length_limits import JUDGES, as_limit, evaluation_limit, length_limits
 from ptt.diagnostics.evidence.mismatch_causes import MismatchAnswer, Sign, rank_causes, sign, table_of
 from ptt.diagnostics.evidence.mismatch_course import OF_EVALUATION
 from ptt.diagnostics.evidence.sample_counters import MISSING, SILENT
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Finding, JsonScalar
+from ptt.diagnostics.model import Finding
 from ptt.diagnostics.parsers.io.console_incidents import UNREAD, without_loggers
 from ptt.diagnostics.wording import pct, sig
 
@@ -72,10 +73,6 @@ GROUP_BASELINES: Final = re.compile(r"(?i)grpo|rloo|leave.?one|group")
 BASELINES: Final = re.compile(r"(?:adv_estimator|advantage_estimator|reward_normalization\.grouping|mean_level)$")
 FILTERS: Final = re.compile(r"(?:filter_groups\.metric|dynamic_sampling\.metric|filter_metric)$")
 SHAPED: Final = frozenset({"seq_reward", "seq_final_reward", "score", "reward", "scores"})
-LIMITS: Final = re.compile(
-    r"(?:max_generate_length|max_tokens|max_new_tokens|max_response_length|max_completion_length|max_output_tokens)$"
-)
-JUDGES: Final = re.compile(r"(?i)(?:^|[._])(?:\w*judge\w*|grader|verifier|reward_model)[._]")
 JUDGE_LIMITS: Final = re.compile(r"(?:max_model_len|max_input_tokens|context_length|max_context\w*)$")
 ADAPTERS: Final = frozenset({"vllm_enable_lora", "enable_lora"})
 LENGTH: Final = "len/response_mean"
@@ -88,7 +85,6 @@ REACHES: Final = 0.9
 HALF: Final = 0.5
 LONGEST: Final = re.compile(r"(?i)(?:gen_tokens|response_length|completion\w*length|output_tokens).*max")
 ABORTS: Final = re.compile(r"(?i)^(?!console_lines/).*abort")
-EVALUATION: Final = re.compile(r"(?:^|[._])(?:eval|val|validation|test)\w*[._]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,14 +260,14 @@ def _of_lengths(around: Around) -> Iterator[Sign]:
     if abs(share) >= CHANGED:
         name = "longer" if share > 0 else "shorter"
         yield _sign(name, name=series.raw_name, before=sig(before), after=sig(after))
-    limit = min((value for _, value in _limits(around.evidence.settings, evaluation=False)), default=0.0)
+    limit = min((value for _, value in length_limits(around.evidence.settings, evaluation=False)), default=0.0)
     if share >= CHANGED and NEARS * limit <= after <= limit:
         yield _sign("near_limit", name=series.raw_name, limit=f"{limit:.0f}", after=sig(after))
     reach = max((float(np.median(one.finite()[1][-WIDTH:])) for one in _longest(around.evidence)), default=after)
     for key, value in around.evidence.settings.items():
         if not JUDGES.search(key):
             continue
-        number = _number(value)
+        number = as_limit(value)
         if JUDGE_LIMITS.search(key) and number is not None and reach >= REACHES * number:
             yield _sign("judge_limit", after=sig(reach), limit=f"{number:.0f}", setting=f"{key}={value}")
             return
@@ -324,37 +320,10 @@ def _of_settings(around: Around) -> Iterator[Sign]:
                 return
 
 
-def evaluation_limit(evidence: Evidence) -> tuple[str, float, float] | None:
-    """Return how an evaluation's length limit is written, and both limits, where it is at most half of training's."""
-    settings = evidence.settings
-    evaluated = list(_limits(settings, evaluation=True))
-    for key, limit in evaluated:
-        ending = key.rpartition(".")[2]
-        trained = max(
-            (found for name, found in _limits(settings, evaluation=False) if name.endswith(ending)), default=0
-        )
-        if 0 < limit <= HALF * trained:
-            return key, limit, float(trained)
-    return None
-
-
 def _of_evaluation_limit(around: Around) -> Iterator[Sign]:
-    found = evaluation_limit(around.evidence)
+    found = evaluation_limit(around.evidence.settings)
     if found is not None:
         yield _sign("evaluation_limit", setting=f"{found[0]}={found[1]:.0f}, {found[2]:.0f} in training")
-
-
-def _limits(settings: Mapping[str, JsonScalar], *, evaluation: bool) -> Iterator[tuple[str, float]]:
-    for key, value in settings.items():
-        number = _number(value)
-        if number is None or number <= 0 or not LIMITS.search(key) or JUDGES.search(key):
-            continue
-        if bool(EVALUATION.search(key)) is evaluation:
-            yield key, number
-
-
-def _number(value: JsonScalar) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _of_data(around: Around) -> Iterator[Sign]:

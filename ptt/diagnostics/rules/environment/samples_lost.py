@@ -362,7 +362,16 @@ def _reward_beside(evidence: Evidence, counters: SampleCounters, lost: Series, s
     """Return the reward before and in a stretch, by what is recorded: episodes, two cohorts, or the reward alone."""
     steps = lost.finite()[0]
     inside = (int(steps[stretch.first]), int(steps[stretch.last]))
-    return _of_episodes(counters, inside) or _of_cohorts(evidence, inside) or _of_reward(evidence, lost, inside)
+    found = _of_episodes(counters, inside)
+    beside = _of_cohorts(evidence, inside) or _of_reward(evidence, lost, inside)
+    if (
+        found is not None
+        and not found.trained
+        and counters.episodes is not None
+        and not counters.episodes.masks_recorded
+    ):
+        return beside if beside is not None and beside.trained else found  # a few recorded steps say less than the log
+    return found or beside
 
 
 def _beside(steps: np.ndarray, inside: Steps) -> tuple[np.ndarray, np.ndarray]:
