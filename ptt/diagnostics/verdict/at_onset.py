@@ -28,7 +28,6 @@ OF_POLICY: Final = frozenset({Link.EXPLORATION, Link.REWARD, Link.POLICY_UPDATE,
 MORE: Final = 1.3  # times as many a step as before
 MIN_SAID: Final = 5  # times
 STEADY: Final = 0.2  # of the steps: so many say it where it is a part of the run
-MAX_QUOTE: Final = 140  # characters of a line
 QUOTES: Final = frozenset({"run-stalled", "run-cut-short", "out-of-memory", "slow-steps"})
 """Findings that quote the console themselves."""
 
@@ -211,8 +210,7 @@ def _begun(lines: Sequence[Series], first: int, last: int) -> Iterator[_Line]:
 
 
 def _quote(line: _Line, evidence: Evidence) -> str:
-    text = _line_text(line, evidence)
-    return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}…"
+    return Said(text=_line_text(line, evidence), count=line.count).quote
 
 
 def _line_text(line: _Line, evidence: Evidence) -> str:

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.evaluation import LENGTHS
 from ptt.diagnostics.evidence.length_limits import JUDGES, as_limit, evaluation_limit, length_limits
 from ptt.diagnostics.evidence.mismatch_causes import MismatchAnswer, Sign, rank_causes, sign, table_of
 from ptt.diagnostics.evidence.mismatch_course import OF_EVALUATION
@@ -39,6 +40,7 @@ TELLS: Final = re.compile(r"likely cause|the signs point to|what the engine writ
 """Findings that name their cause themselves."""
 LOGGERS: Final = re.compile(r"^(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.\d]*\s+)?(?:(?:[\w.]+:\d+|\[\w+\]|[A-Z]+)\s+)*")
 MAX_QUOTE: Final = 110  # characters
+MAX_SIGNS: Final = 3  # in a sentence; the evidence holds all
 MAX_LINES: Final = 2  # wordings of the console, the most frequent
 WIDTH: Final = 20  # values before an onset, and after it, that are compared
 MIN_VALUES: Final = 3
@@ -51,6 +53,7 @@ LINES: Final[Mapping[str, re.Pattern[str]]] = {
         "quota": r"(?i)\bquota\b|limit of \d+ concurrent|reached (?:its|the) (?:limit|maximum)"
         r"|too many (?:open|concurrent)|\bno free \w+|pool (?:is )?(?:full|exhausted)|resource.?exhausted",
         "context": r"(?i)context (?:length|window)|max_model_len|maximum context|input is too long|prompt is too long",
+        "none": r"\b(?:is|are|was|returned) None\b",
         "scorer": r"(?i)\b\w*(?:reward|scor(?:e|ing)|verif(?:y|ier|ication)|judge|grad(?:er|ing)|rubric)\w*",
         "parse": r"(?i)\bpars(?:e|er|ing)\b|\bextract\w*|malformed",
         "empty": r"(?i)\bempty (?:trajector\w+|response|output|completion|generation)|\bno (?:tokens|triplets|output)\b"
@@ -84,7 +87,7 @@ NEARS: Final = 0.5  # of a limit: the mean of answers is there when many of them
 REACHES: Final = 0.9
 HALF: Final = 0.5
 LONGEST: Final = re.compile(r"(?i)(?:gen_tokens|response_length|completion\w*length|output_tokens).*max")
-ABORTS: Final = re.compile(r"(?i)^(?!console_lines/).*abort")
+ABORTS: Final = re.compile(r"(?i)^(?!console_lines/|.*(?:length|non_?abort)).*abort")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +166,8 @@ def with_cause(finding: Finding, evidence: Evidence, lines: Sequence[Said], rest
 
 def _said(answer: MismatchAnswer, claim: str) -> str:
     first, *others = answer.causes
-    signs = "; ".join(text for text in first.for_ if (text.partition('"')[2].rstrip('"') or text) not in claim)
+    fresh = [text for text in first.for_ if (text.partition('"')[2].rstrip('"') or text) not in claim]
+    signs = "; ".join(fresh[:MAX_SIGNS])
     told = f"likely cause: {first.title}" + (f" ({signs})" if signs else "")
     if answer.indistinguishable and others[0].name != "policy":
         return f"{told}, or {others[0].title} (to tell them apart: {answer.experiment})"
@@ -245,7 +249,7 @@ def _of_evaluation(around: Around) -> Iterator[Sign]:
             yield _sign(which, before=sig(moved[0]), after=sig(moved[1]), **numbers)
     outcomes = evidence.rewards.outcomes.values() if evidence.rewards is not None else ()
     for series in outcomes:
-        found = around.change(series)
+        found = None if LENGTHS.search(series.raw_name) else around.change(series)
         if found is not None and found[2] >= CHANGED and moved[2] <= -CHANGED:
             yield _sign("outcome_rises", name=series.raw_name, before=sig(found[0]), after=sig(found[1]))
             return
@@ -300,6 +304,8 @@ def _of_rows(around: Around) -> Iterator[Sign]:
         yield _sign("trained_on")
     elif lost is not None and lost.name == MISSING:
         yield _sign("not_kept")
+    elif around.finding.evidence.get("trained_on") is False:
+        yield _sign("not_trained_on")
 
 
 def _of_settings(around: Around) -> Iterator[Sign]:
