@@ -101,6 +101,7 @@ class Said:
     def quote(self) -> str:
         """What it says, without what loggers put before it."""
         said = LOGGERS.sub("", without_loggers(self.text))
+        said = said if said[:1].isalnum() else self.text  # a name in brackets is no logger's
         return said if len(said) <= MAX_QUOTE else f"{said[:MAX_QUOTE]}…"
 
 
