@@ -26,6 +26,7 @@ PARTED: Final = 3.0  # times its early level, at all steps up to the onset
 MIN_PARTED: Final = 5  # steps before the onset
 OF_POLICY: Final = frozenset({Link.EXPLORATION, Link.REWARD, Link.POLICY_UPDATE, Link.NUMERICS})
 MORE: Final = 1.3  # times as many a step as before
+MAX_QUOTE: Final = 140  # characters of a line
 MIN_SAID: Final = 5  # times
 STEADY: Final = 0.2  # of the steps: so many say it where it is a part of the run
 QUOTES: Final = frozenset({"run-stalled", "run-cut-short", "out-of-memory", "slow-steps"})
@@ -210,7 +211,8 @@ def _begun(lines: Sequence[Series], first: int, last: int) -> Iterator[_Line]:
 
 
 def _quote(line: _Line, evidence: Evidence) -> str:
-    return Said(text=_line_text(line, evidence), count=line.count).quote
+    text = _line_text(line, evidence)
+    return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}…"
 
 
 def _line_text(line: _Line, evidence: Evidence) -> str:

@@ -40,6 +40,7 @@ TELLS: Final = re.compile(r"likely cause|the signs point to|what the engine writ
 """Findings that name their cause themselves."""
 LOGGERS: Final = re.compile(r"^(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.\d]*\s+)?(?:(?:[\w.]+:\d+|\[\w+\]|[A-Z]+)\s+)*")
 MAX_QUOTE: Final = 110  # characters
+MARK: Final = 40  # characters by which a quoted line is known again
 MAX_SIGNS: Final = 3  # in a sentence; the evidence holds all
 MAX_LINES: Final = 2  # wordings of the console, the most frequent
 WIDTH: Final = 20  # values before an onset, and after it, that are compared
@@ -167,7 +168,7 @@ def with_cause(finding: Finding, evidence: Evidence, lines: Sequence[Said], rest
 
 def _said(answer: MismatchAnswer, claim: str) -> str:
     first, *others = answer.causes
-    fresh = [text for text in first.for_ if (text.partition('"')[2].rstrip('"') or text) not in claim]
+    fresh = [text for text in first.for_ if (text.partition('"')[2].rstrip('"')[:MARK] or text) not in claim]
     signs = "; ".join(fresh[:MAX_SIGNS])
     told = f"likely cause: {first.title}" + (f" ({signs})" if signs else "")
     if answer.indistinguishable and others[0].name != "policy":

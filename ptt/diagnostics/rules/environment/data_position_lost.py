@@ -65,7 +65,12 @@ def _replayed(evidence: Evidence, found: Replay) -> Finding:
         limit=0.0,
         unit="share",
         onset_step=first,
-        evidence={"restart_step": found.restart, "repeats_from_step": found.earlier, "until_step": found.last},
+        evidence={
+            "metric": "trajectories.prompt_hash",
+            "restart_step": found.restart,
+            "repeats_from_step": found.earlier,
+            "until_step": found.last,
+        },
         causes=(
             "the position in the data that the checkpoint holds lags behind, as where a dropped prompt pins it",
             "the loader or its sampler begins anew, with the same seed",
@@ -100,7 +105,12 @@ def _skipped(evidence: Evidence, found: Skipped) -> Finding:
         observed=lost,
         limit=SKIPPED,
         unit="share",
-        evidence={"prompts": found.prompts, "trained_prompts": found.trained, "restarts": len(found.restarts)},
+        evidence={
+            "metric": "samples/trained",
+            "prompts": found.prompts,
+            "trained_prompts": found.trained,
+            "restarts": len(found.restarts),
+        },
         causes=(
             "the position of the loader, which runs ahead of training, is saved and restored",
             "what a buffer or the engine holds when a job ends is not put back",

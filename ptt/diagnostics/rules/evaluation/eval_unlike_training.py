@@ -17,7 +17,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Condition
-from ptt.diagnostics.evidence.length_limits import evaluation_limit
+from ptt.diagnostics.evidence.length_limits import HALF, evaluation_limit
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
@@ -66,7 +66,10 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 def _short(evidence: Evidence) -> Finding | None:
     """Return the finding of a length limit of evaluations that training's own answers pass."""
-    found, lengths = evaluation_limit(evidence.settings), evidence.metrics.get("len/response_mean")
+    found, lengths = (
+        evaluation_limit(evidence.settings) or _seen_limit(evidence),
+        evidence.metrics.get("len/response_mean"),
+    )
     figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
     if found is None or lengths is None or not figures or not len(lengths.finite()[0]):
         return None
@@ -93,6 +96,18 @@ def _short(evidence: Evidence) -> Finding | None:
         confirm=CONFIRM,
         next=(f"set {setting} to {trained:.0f}", *NEXT),
     )
+
+
+def _seen_limit(evidence: Evidence) -> tuple[str, float, float] | None:
+    """Return the longest answer of evaluations, where it is one and the same, and training's longest is far longer."""
+    longest = evidence.metrics.get("len/response_max")
+    for series in evidence.evaluation.lengths if evidence.evaluation is not None else ():
+        values = series.finite()[1]
+        if "max" in series.raw_name and len(values) >= MIN_POINTS and np.ptp(values) == 0 and longest is not None:
+            trained = float(np.median(longest.finite()[1])) if len(longest.finite()[0]) else 0.0
+            if 0 < values[0] <= HALF * trained:
+                return series.raw_name, float(values[0]), trained
+    return None
 
 
 def _beside_training(evidence: Evidence, condition: Condition) -> tuple[IntArray, FloatArray, FloatArray] | None:
