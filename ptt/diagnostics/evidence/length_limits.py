@@ -13,6 +13,8 @@ LIMITS: Final = re.compile(
 )
 JUDGES: Final = re.compile(r"(?i)(?:^|[._])(?:\w*judge\w*|grader|verifier|reward_model)[._]")
 EVALUATION: Final = re.compile(r"(?:^|[._])(?:eval|val|validation|test)\w*[._]")
+LONGEST: Final = re.compile(r"(?i)(?:tokens|length).*max|max.*(?:tokens|length)")
+"""Metrics of the longest answer of a step."""
 HALF: Final = 0.5  # of training's limit: less is no rounding of a power of two
 
 

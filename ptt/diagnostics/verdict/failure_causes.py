@@ -15,7 +15,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import LENGTHS
-from ptt.diagnostics.evidence.length_limits import JUDGES, as_limit, evaluation_limit, length_limits
+from ptt.diagnostics.evidence.length_limits import JUDGES, LONGEST, as_limit, evaluation_limit, length_limits
 from ptt.diagnostics.evidence.mismatch_causes import MismatchAnswer, Sign, rank_causes, sign, table_of
 from ptt.diagnostics.evidence.mismatch_course import OF_EVALUATION
 from ptt.diagnostics.evidence.sample_counters import MISSING, SILENT
@@ -87,7 +87,6 @@ FORMAT: Final = re.compile(r"(?i)format|well.?formed|parse")
 NEARS: Final = 0.5  # of a limit: the mean of answers is there when many of them are cut
 REACHES: Final = 0.9
 HALF: Final = 0.5
-LONGEST: Final = re.compile(r"(?i)(?:gen_tokens|response_length|completion\w*length|output_tokens).*max")
 ABORTS: Final = re.compile(r"(?i)^(?!console_lines/|.*(?:length|non_?abort)).*abort")
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Condition
-from ptt.diagnostics.evidence.length_limits import HALF, evaluation_limit
+from ptt.diagnostics.evidence.length_limits import HALF, LONGEST, evaluation_limit
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
@@ -94,20 +95,28 @@ def _short(evidence: Evidence) -> Finding | None:
         evidence={"metric": lengths.name, "logged_as": lengths.raw_name, "setting": setting, "in_training": trained},
         causes=("the settings of evaluation have a length limit of their own, or its default",),
         confirm=CONFIRM,
-        next=(f"set {setting} to {trained:.0f}", *NEXT),
+        next=(f"give evaluations the limit of training ({setting}: {trained:.0f})", *NEXT),
     )
 
 
 def _seen_limit(evidence: Evidence) -> tuple[str, float, float] | None:
     """Return the longest answer of evaluations, where it is one and the same, and training's longest is far longer."""
-    longest = evidence.metrics.get("len/response_max")
+    own = (one.finite()[1] for one in (*evidence.metrics.values(), *evidence.other.values()) if _is_longest(one))
+    trained = max((float(np.median(values)) for values in own if len(values)), default=0.0)
     for series in evidence.evaluation.lengths if evidence.evaluation is not None else ():
         values = series.finite()[1]
-        if "max" in series.raw_name and len(values) >= MIN_POINTS and np.ptp(values) == 0 and longest is not None:
-            trained = float(np.median(longest.finite()[1])) if len(longest.finite()[0]) else 0.0
-            if 0 < values[0] <= HALF * trained:
-                return series.raw_name, float(values[0]), trained
+        if (
+            _is_longest(series)
+            and len(values) >= MIN_POINTS
+            and np.ptp(values) == 0
+            and 0 < values[0] <= HALF * trained
+        ):
+            return series.raw_name, float(values[0]), trained
     return None
+
+
+def _is_longest(series: Series) -> bool:
+    return LONGEST.search(series.raw_name) is not None
 
 
 def _beside_training(evidence: Evidence, condition: Condition) -> tuple[IntArray, FloatArray, FloatArray] | None:
