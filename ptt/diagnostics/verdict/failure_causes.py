@@ -79,6 +79,21 @@ FILTERS: Final = re.compile(r"(?:filter_groups\.metric|dynamic_sampling\.metric|
 SHAPED: Final = frozenset({"seq_reward", "seq_final_reward", "score", "reward", "scores"})
 JUDGE_LIMITS: Final = re.compile(r"(?:max_model_len|max_input_tokens|context_length|max_context\w*)$")
 ADAPTERS: Final = frozenset({"vllm_enable_lora", "enable_lora"})
+FAILS: Final = re.compile(
+    r"(?i)fail|error|time.?d?.?out|abort|evict|dropp|invalid|malform|retr(?:y|ied)|unavail|skipped|empty|unscored"
+)
+"""Names of metrics that count what goes wrong."""
+LEAST_SHARE: Final = 0.05  # of the samples, or one in 20 of them a step
+ROSE: Final = 3.0  # times the level before
+TIMES: Final = re.compile(r"(?i)tim(?:e|ing)|seconds|_s$|duration")
+PARTS: Final[Mapping[str, re.Pattern[str]]] = {
+    "scoring": re.compile(r"(?i)reward|scor(?:e|ing)|verif|judge|grad(?:er|ing)"),
+    "transport": re.compile(
+        r"(?i)sync|broadcast|all_?reduce|update_weights|refit|transfer|policy_training|update_actor"
+    ),
+    "tools": re.compile(r"(?i)\benv\b|env_|tool|sandbox|non_generation"),
+}
+MOST: Final = 0.5  # of what a step takes more
 LENGTH: Final = "len/response_mean"
 MISMATCH: Final = ("mismatch/logp_abs_mean", "mismatch/kl", "mismatch/prob_error", "mismatch/prob_diff", "kl/ref")
 JUMPED: Final = 5.0  # times its level before, in one step
@@ -181,6 +196,8 @@ def _sign(which: str, /, **numbers: str) -> Sign:
 
 def _signs(around: Around) -> Iterator[Sign]:
     yield from _of_lines(around)
+    yield from _of_failure_metrics(around)
+    yield from _of_times(around)
     yield from _of_restart(around)
     yield from _of_evaluation(around)
     yield from _of_lengths(around)
@@ -197,6 +214,40 @@ def _of_lines(around: Around) -> Iterator[Sign]:
         if name is not None and name not in told and len(told) < MAX_LINES:
             told.add(name)
             yield _sign(f"line_{name}", count=f"{line.count:,.0f}", quote=line.quote)
+
+
+def _of_failure_metrics(around: Around) -> Iterator[Sign]:
+    """Look for the metric of failures that rises most where the finding begins: its name says of what."""
+    risen: list[tuple[float, str, Sign]] = []
+    for series in (*around.evidence.metrics.values(), *around.evidence.other.values()):
+        told = FAILS.search(series.raw_name) and not series.raw_name.startswith("console_lines/")
+        found = around.change(series) if told else None
+        if found is None or found[1] < LEAST_SHARE or found[1] < ROSE * max(found[0], 0.0):
+            continue
+        name = next(
+            (name for name, pattern in LINES.items() if pattern.search(series.raw_name.replace("_", " "))), None
+        )
+        if name is not None:
+            text = f"{series.raw_name} rises from {sig(found[0])} to {sig(found[1])}"
+            risen.append((found[1], series.raw_name, replace(_sign(f"line_{name}", count="", quote=""), text=text)))
+    if risen:
+        yield max(risen, key=lambda one: one[:2])[2]
+
+
+def _of_times(around: Around) -> Iterator[Sign]:
+    """Look for the part of a step's time that makes up most of what the step takes more."""
+    step = around.evidence.metrics.get("time/step")
+    if step is None or around.finding.id not in KINDS["slow"] or (whole := around.levels(step)) is None:
+        return
+    parts = []
+    for series in (*around.evidence.metrics.values(), *around.evidence.other.values()):
+        name = next((name for name, pattern in PARTS.items() if pattern.search(series.raw_name)), None)
+        found = around.levels(series) if name is not None and TIMES.search(series.raw_name) else None
+        if name is not None and found is not None and found[1] - found[0] >= MOST * (whole[1] - whole[0]) > 0:
+            parts.append((found[1] - found[0], name, series.raw_name, found))
+    if parts:
+        _, name, raw, found = max(parts, key=lambda part: part[0])
+        yield _sign(f"time_{name}", name=raw, before=sig(found[0]), after=sig(found[1]))
 
 
 def _of_restart(around: Around) -> Iterator[Sign]:
