@@ -99,6 +99,7 @@ MISMATCH: Final = ("mismatch/logp_abs_mean", "mismatch/kl", "mismatch/prob_error
 JUMPED: Final = 5.0  # times its level before, in one step
 JUNK_AT_ONCE: Final = 0.2  # of its level before is left of a share of sound answers
 FORMAT: Final = re.compile(r"(?i)format|well.?formed|parse")
+NEARLY_ALL: Final = 0.95  # of the right answers
 NEARS: Final = 0.5  # of a limit: the mean of answers is there when many of them are cut
 REACHES: Final = 0.9
 HALF: Final = 0.5
@@ -350,7 +351,10 @@ def _of_rows(around: Around) -> Iterator[Sign]:
         long, short = faults.unpaid_by_length
         yield _sign("unpaid_long", long=pct(long), short=pct(short))
     elif faults is not None and faults.unpaid is not None and faults.unpaid.share >= CHANGED:
-        yield _sign("unpaid", share=pct(faults.unpaid.share))
+        share = faults.unpaid.share
+        yield _sign("unpaid_all" if share >= NEARLY_ALL else "unpaid", share=pct(share))
+        if evidence.events and not around.lines:
+            yield _sign("unsaid")
     lost = evidence.counters.lost if evidence.counters is not None else None
     if around.finding.evidence.get("trained_on") is True:
         yield _sign("trained_on")
