@@ -24,7 +24,7 @@ def found_in(folder: Path, row: Callable[[int], Row], **files: str) -> Mapping[s
     noise = np.random.default_rng(3).normal(size=STEPS + 1)
     rows = [
         {"step": step, "reward": 0.5 + 0.01 * noise[step], "grad_norm": 0.3 + 0.01 * noise[step], "loss": 0.1}
-        | row(step)
+        | dict(row(step))
         for step in range(1, STEPS + 1)
     ]
     folder.mkdir(exist_ok=True)

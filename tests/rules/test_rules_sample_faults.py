@@ -140,7 +140,7 @@ RESUMED = "".join(
 
 def test_prompts_that_come_again_after_a_restart_are_a_position_that_was_lost(tmp_path: Path) -> None:
     def position(name: str, shown: Callable[[int], int]) -> list[Finding]:
-        files = {"completions.jsonl": prompts_of(shown), "train.log": RESUMED}
+        files: dict[str, Any] = {"completions.jsonl": prompts_of(shown), "train.log": RESUMED}
         return of(diagnosed(tmp_path / name, files), "data-position-lost")
 
     (found,) = position("again", lambda step: step if step <= 30 else step - 20)
