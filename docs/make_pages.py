@@ -731,6 +731,7 @@ def own_texts() -> str:
         "metrics/switches.toml",
         "metrics/identities.toml",
         "evidence/mismatch_causes.toml",
+        "evidence/failure_causes.toml",
         "verdict/causes.toml",
     ):
         texts.update(_strings(tomllib.loads(home.joinpath(table).read_text(encoding="utf-8"))))

@@ -290,7 +290,18 @@ GYM_ROWS: list[dict[str, Any]] = [
     for at, (reward, why, masked) in enumerate([(1.0, None, False), (0.0, "session reset failed", True)])
 ]  # fmt: skip
 
+SAMPLE_ROWS: list[dict[str, Any]] = [
+    {"instance_id": "repo-1", "idx": at, "rewards": reward, "gen_tokens": tokens}
+    for at, (reward, tokens) in enumerate([(1.0, 756), (0.0, 0)])
+]  # fmt: skip
+TURN_ROWS: list[dict[str, Any]] = [
+    {"rollout_id": rollout, "task_id": "t1", "turn": turn, "reward": reward, "response_length": 10, "global_step": 3}
+    for rollout, turns, reward in (("a", 2, 1.0), ("b", 3, 0.0)) for turn in range(turns)
+]  # fmt: skip
+
 TRACE_SAMPLES: dict[str, tuple[str, bytes]] = {
+    "dump/train_data_step6.jsonl": ("sample_rows", jsonl(SAMPLE_ROWS)),
+    "dump/turns.jsonl": ("sample_rows", jsonl(TURN_ROWS)),
     "episodes/train_step_4.jsonl": ("episode_ledger", jsonl(EPISODE_ROWS)),
     "gym/rollouts.jsonl": ("episode_ledger", jsonl(GYM_ROWS)),
     "rollouts/5.jsonl": ("verl_rollouts", jsonl(VERL_ROLLOUTS)),
@@ -313,6 +324,22 @@ TRACE_SAMPLES: dict[str, tuple[str, bytes]] = {
     "agents/run.jsonl": ("microsoft_agents", jsonl(EPISODES)),
 }
 ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
+    "dump/train_data_step6.jsonl": (
+        "trajectories",
+        ("step", "split", "reward", "task", "tokens_out"),
+        [
+            (6, "train", 1.0, "repo-1", 756),
+            (6, "train", 0.0, "repo-1", 0),
+        ],
+    ),
+    "dump/turns.jsonl": (
+        "trajectories",
+        ("step", "reward", "task", "n_turns", "tokens_out"),
+        [
+            (3, 1.0, "t1", 2, 20),
+            (3, 0.0, "t1", 3, 30),
+        ],
+    ),
     "validation/5.jsonl": (
         "trajectories",
         ("step", "split", "reward"),

@@ -21,7 +21,13 @@ from ptt.diagnostics.model import Broken, Finding, Healthy, Link, NotJudged, Rul
 from ptt.diagnostics.rules import ENVIRONMENT_RULES, RULES
 
 BY_ID = {rule.id: rule for rule in RULES}
-OF_SAMPLES = {"samples-lost", "useless-results", "calls-not-made", "silent-timeouts"}  # test_rules_sample_faults
+OF_SAMPLES = {
+    "samples-lost",
+    "useless-results",
+    "calls-not-made",
+    "silent-timeouts",
+    "data-position-lost",
+}  # test_rules_sample_faults
 MINE = [rule.id for rule in ENVIRONMENT_RULES if rule.id not in {"tool-use-vanished", *OF_SAMPLES}]
 IDS = [*MINE, "template-collapse", "tool-diversity"]
 LONG = "The same long text for whatever was asked, letter by letter."

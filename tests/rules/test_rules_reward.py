@@ -616,7 +616,7 @@ def test_every_rule_has_a_broken_a_healthy_and_a_not_judged_case() -> None:
     def told(cases: Mapping[str, object]) -> set[str]:
         return {case.partition("/")[0] for case in cases}
 
-    of_samples = {"reward-follows-length", "source-never-rewarded", "right-answers-unpaid"}
+    of_samples = {"reward-follows-length", "source-never-rewarded", "right-answers-unpaid", "mean-over-turns"}
     # test_faults_of_rules, test_rules_samples, test_rules_sample_faults
     mine = set(MINE) - of_samples
     assert told(BROKEN) | {"reward-jump"} == mine  # a jump is a note: it has a test of its own

@@ -16,6 +16,7 @@ from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.evidence.excursions import ENGINES
+from ptt.diagnostics.model import Finding
 from ptt.diagnostics.parsers.io.answer_texts import is_right
 from ptt.diagnostics.parsers.io.console_incidents import QUEUES, SampleLines
 from ptt.diagnostics.parsers.io.result_outcomes import result_columns
@@ -120,6 +121,62 @@ def test_right_answers_that_earn_nothing_are_the_scorers_fault_since_they_do(tmp
     assert (found.onset_step, found.observed) == (30, 0.5)
     for name, paid in {"b": lambda _step, _place: True, "healed": lambda step, _place: step >= 40}.items():
         assert not findings_of(diagnosed(tmp_path / name, answers(paid)), "right-answers-unpaid")
+
+
+def prompts_of(shown: Callable[[int], int]) -> list[Row]:
+    """Return four prompts a step, those that the step `shown` gives had in a run without a restart."""
+    return [
+        {"step": step, "prompt": f"task {4 * shown(step) + at}", "completion": "so it is 4", "accuracy": float(at % 2)}
+        for step in range(1, STEPS + 1)
+        for at in range(4)
+    ]
+
+
+RESUMED = "".join(
+    ("Resuming from checkpoint out/checkpoint-30\n" if step == 31 else "") + f"step:{step} - loss:0.5\n"
+    for step in range(1, STEPS + 1)
+)
+
+
+def test_prompts_that_come_again_after_a_restart_are_a_position_that_was_lost(tmp_path: Path) -> None:
+    def position(name: str, shown: Callable[[int], int]) -> list[Finding]:
+        files: dict[str, Any] = {"completions.jsonl": prompts_of(shown), "train.log": RESUMED}
+        return findings_of(diagnosed(tmp_path / name, files), "data-position-lost")
+
+    (found,) = position("again", lambda step: step if step <= 30 else step - 20)
+    assert found.onset_step == 31
+    assert found.evidence["repeats_from_step"] == 11
+    assert not position("on", lambda step: step)
+    assert not position("epochs", lambda step: step % 10)  # they come again before the restart as well
+
+
+def test_a_pass_through_the_data_that_ends_early_skips_prompts(tmp_path: Path) -> None:
+    def console(prompts: int) -> str:
+        return f"Training dataloader loaded with {prompts} samples\n{RESUMED}dataloader exhausted (1 epoch)\n"
+
+    settings = "num_prompts_per_step: 4\nnum_generations_per_prompt: 8\nmax_num_steps: 900\nval_period: 10\n"
+    for prompts, told in ((300, True), (4 * STEPS + 5, False)):
+        files = {"train.log": console(prompts), "config.yaml": settings}
+        found = findings_of(diagnosed(tmp_path / str(prompts), files), "data-position-lost")
+        assert [one.evidence["trained_prompts"] for one in found] == ([4 * STEPS] if told else [])
+
+
+@pytest.mark.parametrize(("over_turns", "told"), [(True, True), (False, False)])
+def test_a_mean_reward_over_turns_is_told_from_one_over_episodes(over_turns: bool, told: bool, tmp_path: Path) -> None:
+    def turns(at: int) -> int:
+        return 4 if at % 2 else 20
+
+    rows = [
+        {"step": step, "task_id": str(at), "id": f"{step}:{at}", "reward": float(at % 2), "num_turns": turns(at),
+         "termination_reason": "done"}
+        for step in (20, 40) for at in range(40)
+    ]  # fmt: skip
+    mean = 4 / 24 if over_turns else 0.5
+    found = findings_of(
+        diagnosed(tmp_path, {"episodes.jsonl": rows}, lambda step: {"reward": mean + 1e-3 * (step % 3)}),
+        "mean-over-turns",
+    )
+    assert [round(float(one.limit or 0), 2) for one in found] == ([0.5] if told else [])
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ NOT_MADE: Final = (
     "trained-on-failures",
     "silent-timeouts",
     "right-answers-unpaid",
+    "data-position-lost",
+    "mean-over-turns",
     "old-weights-in-batch",
     "advantages-against-rewards",
     "advantages-of-other-samples",

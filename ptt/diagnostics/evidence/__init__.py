@@ -10,6 +10,7 @@ from ptt.diagnostics.evidence.algorithm import Algorithm
 from ptt.diagnostics.evidence.answers import Answers, Lengths
 from ptt.diagnostics.evidence.column_faults import ColumnFault
 from ptt.diagnostics.evidence.contradictions import Contradiction
+from ptt.diagnostics.evidence.data_position import DataPosition
 from ptt.diagnostics.evidence.environment import Environment
 from ptt.diagnostics.evidence.evaluation import Evaluation
 from ptt.diagnostics.evidence.excursions import Recurrence
@@ -31,7 +32,7 @@ from ptt.diagnostics.evidence.tail_holders import Holders
 from ptt.diagnostics.evidence.tails import Tails, ToolUse
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps, Signal
 from ptt.diagnostics.evidence.validity import Validity
-from ptt.diagnostics.model import Run, SeriesOutcome
+from ptt.diagnostics.model import JsonScalar, Run, SeriesOutcome
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.mismatch_shape import MismatchShape
 
@@ -57,6 +58,8 @@ class Evidence:
     rewards: Rewards | None = None  # None: neither components nor single rewards
     counters: SampleCounters | None = None  # None: no sample is counted as lost, and no episode tells how it ended
     faults: SampleFaults | None = None  # None: no sample of a step of training is recorded
+    position: DataPosition | None = None  # None: the run was not started again
+    settings: Mapping[str, JsonScalar] = field(default_factory=dict)  # all of them, by their dotted names
     groups: PromptGroups | None = None  # None: neither rewards by prompt group nor shares of them are recorded
     freshness: Freshness | None = None  # None: no policy version is recorded
     mismatch: MismatchShape | None = None  # None: no engine's logprobs, or too few tokens before or after tool output

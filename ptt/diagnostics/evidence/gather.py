@@ -29,6 +29,7 @@ from ptt.diagnostics.evidence.completions import (
     with_recorded_rewards,
 )
 from ptt.diagnostics.evidence.contradictions import find_contradictions
+from ptt.diagnostics.evidence.data_position import gather_position
 from ptt.diagnostics.evidence.environment import gather_environment, tool_table
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
 from ptt.diagnostics.evidence.excursions import gather_excursions, happened_at
@@ -378,6 +379,7 @@ def gather(
     if not setup.settings:  # told by logs alone
         setup = replace(setup, settings=run.context)
     setup = replace(setup, framework=run.framework or setup.framework)
+    happened = happened_at(series, other, run, evidence.evaluation, evidence.events, evidence.segments)
     signs = topic(
         "course of the mismatch",
         lambda: metric_signs(
@@ -386,7 +388,7 @@ def gather(
             pairs=pairs,
             setup=setup,
             excursions=excursions or (),
-            happened=happened_at(series, other, run, evidence.evaluation, evidence.events, evidence.segments),
+            happened=happened,
             events=evidence.events,
             by_tokens=pattern is not None,
         ),
@@ -410,6 +412,8 @@ def gather(
         evidence=replace(
             evidence,
             excursions=excursions,
+            settings=setup.settings,
+            position=topic("place in the data", lambda: gather_position(trajectories, run, happened, setup.settings)),
             mismatch_signs=(*((pattern.sign,) if pattern else ()), *(signs or ())),
             described=described.outcomes if described else (),
             seconds=seconds,

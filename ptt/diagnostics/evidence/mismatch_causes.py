@@ -17,6 +17,8 @@ from typing import Any, Final
 
 from ptt.diagnostics.model import JsonScalar
 
+MISMATCH: Final = "mismatch_causes.toml"
+Table = dict[str, dict[str, Any]]
 CAUSES: Final = (
     "weights-not-synced", "weights-partly-synced", "stale-weights", "base-weights", "adapter-missing", "adapter-twice",
     "cache-not-cleared", "temperature", "top-p", "raw-vs-processed", "shift", "copied-column", "precision", "kernel",
@@ -46,11 +48,7 @@ class MismatchCause:
     score: float
     for_: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """The cause in words."""
-        return str(_words()[self.name]["title"])
+    title: str = ""  # the cause in words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +85,16 @@ class MismatchAnswer:
         return {"cannot_tell_apart": pair, **named, **ranked}
 
 
-def rank_causes(signs: Iterable[Sign], *, framework: str | None) -> MismatchAnswer | None:
-    """Return the causes that the signs favour, or None where they favour none."""
+def rank_causes(
+    signs: Iterable[Sign], *, framework: str | None, table: str = MISMATCH, names: Sequence[str] = CAUSES
+) -> MismatchAnswer | None:
+    """Return the causes that the signs favour, of those of a table that are named, or None where they favour none."""
     signs = tuple(signs)
-    words = _words()
+    words = table_of(table)
     scores = {
-        name: float(words[name].get("prior", 0.0)) + sum(one.weights.get(name, 0.0) for one in signs) for name in CAUSES
+        name: float(words[name].get("prior", 0.0)) + sum(one.weights.get(name, 0.0) for one in signs) for name in names
     }
-    ranked = sorted((name for name in CAUSES if scores[name] > 0), key=lambda name: -scores[name])
+    ranked = sorted((name for name in names if scores[name] > 0), key=lambda name: -scores[name])
     if not ranked:
         return None
     causes = tuple(
@@ -103,6 +103,7 @@ def rank_causes(signs: Iterable[Sign], *, framework: str | None) -> MismatchAnsw
             score=scores[name],
             for_=tuple(one.text for one in signs if one.weights.get(name, 0.0) > 0),
             against=tuple(one.text for one in signs if one.weights.get(name, 0.0) < 0),
+            title=str(words[name]["title"]),
         )
         for name in ranked[:MAX_CAUSES]
     )
@@ -111,18 +112,18 @@ def rank_causes(signs: Iterable[Sign], *, framework: str | None) -> MismatchAnsw
     return MismatchAnswer(
         causes=causes,
         indistinguishable=pair,
-        experiment=_experiment(causes[0].name, pair) + _switches(signs, pair or (causes[0].name,)),
-        setting=_setting(causes[0].name, framework),
-        record="; or ".join(str(words[name]["record"]) for name in pair or ()),
+        experiment=_experiment(words, causes[0].name, pair) + _switches(signs, pair or (causes[0].name,)),
+        setting=_setting(words, causes[0].name, framework),
+        record="; or ".join(filter(None, (words[name].get("record", "") for name in pair or ()))),
     )
 
 
-def _experiment(first: str, pair: tuple[str, str] | None) -> str:
+def _experiment(words: Table, first: str, pair: tuple[str, str] | None) -> str:
     """Return the A/B of the pair where the table has one, else that of the first cause."""
-    apart: Mapping[str, str] = _words()[first].get("apart", {}) if pair else {}
-    other: Mapping[str, str] = _words()[pair[1]].get("apart", {}) if pair else {}
+    apart: Mapping[str, str] = words[first].get("apart", {}) if pair else {}
+    other: Mapping[str, str] = words[pair[1]].get("apart", {}) if pair else {}
     named = (apart.get(pair[1]) or other.get(first)) if pair else None
-    return named or str(_words()[first]["experiment"])
+    return named or str(words[first]["experiment"])
 
 
 def _switches(signs: Sequence[Sign], causes: Sequence[str]) -> str:
@@ -132,24 +133,24 @@ def _switches(signs: Sequence[Sign], causes: Sequence[str]) -> str:
     return f"; of this run's settings, try one by one: {', '.join([*found][:MAX_SWITCHES])}" if found else ""
 
 
-def _setting(name: str, framework: str | None) -> str:
-    settings: Mapping[str, str] = _words()[name]["setting"]
+def _setting(words: Table, name: str, framework: str | None) -> str:
+    settings: Mapping[str, str] = words[name]["setting"]
     return settings.get(framework or "", settings["any"])
 
 
-@lru_cache(maxsize=1)
-def _words() -> dict[str, dict[str, Any]]:
-    text = resources.files(__package__).joinpath("mismatch_causes.toml").read_text("utf-8")
-    return tomllib.loads(text)
+@lru_cache(maxsize=2)
+def table_of(name: str) -> Table:
+    """Read a table of causes: each by its name, and under `signs` what speaks for and against them."""
+    return tomllib.loads(resources.files(__package__).joinpath(name).read_text("utf-8"))
 
 
-def sign(name: str, /, **numbers: str) -> Sign:
-    """Return a sign of the table by its name, with the numbers that its text names."""
-    entry = _words()["signs"][name]
-    return Sign(text=str(entry["text"]).format(**numbers), weights=entry["weights"], switch=entry.get("switch", ""))
+def sign(name: str, /, *, table: str = MISMATCH, **numbers: str) -> Sign:
+    """Return a sign of a table by its name, with the numbers that its text names."""
+    entry = table_of(table)["signs"][name]
+    return Sign(text=str(entry["text"]).format_map(numbers), weights=entry["weights"], switch=entry.get("switch", ""))
 
 
 @lru_cache(maxsize=1)
 def setting_signs() -> dict[str, dict[str, Any]]:
     """Return the signs that a setting gives, by name, with the settings and what is asked of them."""
-    return {name: entry for name, entry in _words()["signs"].items() if "settings" in entry}
+    return {name: entry for name, entry in table_of(MISMATCH)["signs"].items() if "settings" in entry}

@@ -22,6 +22,7 @@ from ptt.diagnostics.wording import sig
 
 TIMED_SHARE: Final = 0.9  # of the steps at which the mismatch is logged
 SYNC_GONE: Final = 0.1  # of the time that a weight update took before
+HITS_GREW: Final = 10.0  # times: a cache that was not used before
 TOLD_BY_METRICS: Final[Mapping[str, frozenset[str]]] = {
     "packs": frozenset({"packed", "packing"}),
     "experts": frozenset({"moe", "expert", "experts", "router", "routing"}),
@@ -73,12 +74,25 @@ def configured_signs(
         if (words & {"sync", "refit"} or words >= {"update", "weights"}) and _each_step(series, level):
             yield _synced(series, off) if len(off) else sign("synced_each_step", name=series.raw_name)
             break
+    yield from _cache_hits(other, off)
     for name, words in TOLD_BY_METRICS.items():
         logged = next((one for one in other.values() if words_of(one.raw_name) & words), None)
         if logged is not None and not told.intersection(setting_signs().get(name, {}).get("settings", ())):
             yield sign(name, setting=logged.raw_name)
         if name == "turns" and logged is not None and within and growth_of(logged) >= TURNS_GREW:
             yield sign("turns_grew", name=logged.raw_name)
+
+
+def _cache_hits(other: Mapping[str, Series], off: IntArray) -> Iterator[Sign]:
+    """Look for a prefix cache that is hit where both sides differ, and hardly was before."""
+    for series in other.values():
+        if words_of(series.raw_name) >= {"cache", "hit"} and len(off):
+            steps, values = series.finite()
+            before, after = values[steps < off[0]], values[steps >= off[0]]
+            if len(before) and len(after) and float(np.median(after)) > HITS_GREW * float(np.median(before)):
+                first, late = sig(float(np.median(before))), sig(float(np.median(after)))
+                yield sign("cache_hits", name=series.raw_name, first=first, late=late)
+                return
 
 
 def _written(setup: TrainingSetup, names: Sequence[str]) -> Iterator[tuple[str, JsonScalar]]:

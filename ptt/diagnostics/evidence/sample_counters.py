@@ -104,6 +104,7 @@ ENDED_BY_NOTHING: Final = "samples/ended_by_nothing"  # neither by themselves no
 ENDED_FRAC: Final = "samples/ended_frac"
 LIMITS: Final = ("len/clipped_frac", "turns/limit_frac")
 """Shares of samples that a limit ended, with what else did not end them by themselves."""
+SEVERAL: Final = re.compile(r"(?i)\bgroups?\b|\bsamples\b|\btrajectories\b|\bepisodes\b|\brollouts\b")
 FULL_STEPS: Final = 10  # from the start, with one number of samples that is never passed: that is a full batch
 MOSTLY_FULL: Final = 0.8  # of them
 
@@ -324,7 +325,7 @@ def _missing(counts: Mapping[str, Series]) -> Series | None:
 def _share(kind: str, count: Series, counts: Mapping[str, Series], settings: Mapping[str, JsonScalar]) -> Series | None:
     """Return a count over what was asked for in the same unit, or None where that is not known."""
     steps, values = count.finite()
-    groups = counts_groups(count.raw_name)
+    groups = counts_groups(count.raw_name) or _speaks_of_several(count.raw_name)
     attempted = counts.get("attempted")
     if attempted is not None and counts_groups(attempted.raw_name) == groups:
         return _ratio(count, steps, values, _at(attempted, steps))
@@ -338,6 +339,11 @@ def _share(kind: str, count: Series, counts: Mapping[str, Series], settings: Map
     anew = ("/evicted_samples", "_groups_filtered")
     beside = kind in ("dropped", "evicted", "filtered") or count.raw_name.endswith(anew)  # sampled anew
     return _ratio(count, steps, values, asked + values if beside else np.full(len(steps), asked))
+
+
+def _speaks_of_several(raw: str) -> bool:
+    """Return whether a line that is counted speaks of a group, or of samples without their number."""
+    return raw.startswith((f"{LINES}evicted/", f"{LINES}dropped/")) and SEVERAL.search(raw) is not None
 
 
 def _asked(settings: Mapping[str, JsonScalar], *, groups: bool) -> float | None:

@@ -13,6 +13,7 @@ from ptt.diagnostics.evidence.counts import Counts
 from ptt.diagnostics.evidence.sample_counters import cause_of, is_fault
 from ptt.diagnostics.model import Steps
 from ptt.diagnostics.parsers.io.result_outcomes import NAME_WORD, RUNS, tool_kind
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.change_point import rate_change
 
 JUNK: Final = 0.95  # of runs of four words that stood there before, or of letters: nothing is said
@@ -27,6 +28,7 @@ CROWDED: Final = 5.0  # times as many within the last part below the limit as in
 TIMEOUT_WORDS: Final = r"(?i)time.?d?.?out|timeout|limit|max|truncat|length|cancel|abort"
 CUT_WORDS: Final = TIMEOUT_WORDS + r"|(?:^|[^a-z])(?:turn|step)"
 """Words of an end that may leave a last call without its result."""
+LONG_UNPAID: Final = 0.15  # of the longest third of the right answers
 OF_ONE_SOURCE: Final = 0.9  # of the right answers that are not paid
 MIN_CALLS: Final = 20  # of one tool
 MAX_TOOLS: Final = 20
@@ -62,15 +64,27 @@ class PiledUp:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TurnMeans:
+    """Means of the reward at recorded steps, (steps,): over episodes, and over their turns, a long one often."""
+
+    steps: IntArray
+    by_episode: FloatArray
+    by_turn: FloatArray
+    turns: tuple[float, float]  # of an episode in the upper half of the rewards, and of one in the lower
+
+
+@dataclass(frozen=True, kw_only=True)
 class SampleFaults:
     """Counts by step; None where the records do not tell."""
 
     unpaid_source: str | None = None  # the data source or environment that nearly all of them are of
     unpaid: Counts | None = None  # answers that are right as they stand and earn the least, of all right ones
+    unpaid_by_length: tuple[float, float] | None = None  # share of them: of the longest third, of the others
     useless: tuple[UselessResults, ...] = ()  # the most frequent first
     unexecuted: Counts | None = None  # episodes that end with a call in a text, never made, of those with calls
     timed: bool = False  # enough durations of episodes are recorded
     piled: PiledUp | None = None
+    turn_means: TurnMeans | None = None  # of episodes of different numbers of turns
     junk: Counts | None = None  # answers of one or two characters, or one loop, of those measured
     far_versions: Counts | None = None  # samples of one version far from those of the step's others
 
@@ -87,10 +101,12 @@ def gather_faults(trajectories: pl.DataFrame, calls: pl.DataFrame, answers: pl.D
     return SampleFaults(
         unpaid_source=source,
         unpaid=unpaid,
+        unpaid_by_length=_unpaid_by_length(placed),
         useless=_useless(own),
         unexecuted=_unexecuted(own),
         timed=placed["duration_s"].count() >= 2 * MIN_PILED,
         piled=_piled(placed),
+        turn_means=_turn_means(placed),
         junk=_counts(
             "answers that are junk",
             answers.join(placed.select("trajectory_id", "step"), on="trajectory_id"),
@@ -141,6 +157,20 @@ def _unpaid(placed: pl.DataFrame) -> tuple[str | None, Counts | None]:
         source = str(sources["env"][0])
         return source, _counts(name, right.filter(pl.col("env") == source), hit)
     return None, _counts(name, right, hit)
+
+
+def _unpaid_by_length(placed: pl.DataFrame) -> tuple[float, float] | None:
+    """Return how many right answers earn the least among the longest third and the others, where these are far apart.
+
+    A judge or a verifier that cannot take long answers leaves these unpaid.
+    """
+    scored = placed.filter(pl.col("reward").is_finite())
+    right = scored.filter(pl.col("answer_right").fill_null(value=False) & (pl.col("tokens_out") > 0))
+    if right.height < 3 * MIN_PILED:
+        return None
+    unpaid, long = right["reward"] <= scored["reward"].min(), right["tokens_out"] > right["tokens_out"].quantile(2 / 3)
+    of_long, of_others = (_number(unpaid.filter(part).mean()) for part in (long, ~long))
+    return (of_long, of_others) if of_long >= LONG_UNPAID and of_long >= CROWDED * of_others else None
 
 
 def _useless(calls: pl.DataFrame) -> tuple[UselessResults, ...]:
@@ -240,6 +270,22 @@ def _piled(placed: pl.DataFrame) -> PiledUp | None:
         reward_of_others=_number(other),
         ends=str(ends["stop_reason"][0]) if ends.height else "",
     )
+
+
+def _turn_means(placed: pl.DataFrame) -> TurnMeans | None:
+    rows = placed.filter(pl.col("reward").is_finite() & (pl.col("n_turns") > 0))
+    high = pl.col("reward") > pl.col("reward").mean()
+    means = rows.group_by("step").agg(
+        pl.len(),
+        by_episode=pl.col("reward").mean(),
+        by_turn=(pl.col("reward") * pl.col("n_turns")).sum() / pl.col("n_turns").sum(),
+    )
+    means = means.filter(pl.col("len") >= MIN_PILED).sort("step")
+    if means.is_empty() or rows["n_turns"].n_unique() < 2:
+        return None
+    won, lost = (rows.filter(part)["n_turns"].mean() for part in (high, ~high))
+    steps, by_episode, by_turn = (means[name].to_numpy() for name in ("step", "by_episode", "by_turn"))
+    return TurnMeans(steps=steps, by_episode=by_episode, by_turn=by_turn, turns=(_number(won), _number(lost)))
 
 
 def _number(found: object) -> float:

@@ -42,6 +42,7 @@ from ptt.diagnostics.parsers import (
     rllm,
     roll_rollouts,
     run_settings,
+    sample_rows,
     sharegpt,
     skyrl_batches,
     skyrl_evals,
@@ -127,6 +128,7 @@ PARSERS: tuple[Parser, ...] = (
     chat_messages.PARSER,
     agent_records.PARSER,  # any trace by its parts: behind all that know its shape
     episode_ledger.PARSER,  # before metrics, whose rows have a step too
+    sample_rows.PARSER,
     metrics_jsonl.PARSER,
     metrics_json.PARSER,
     metrics_csv.PARSER,

@@ -20,7 +20,16 @@ from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import parse_json
 from ptt.diagnostics.parsers.io.message_shapes import LOOKED, ROLES, common_messages, is_chat, is_message
 from ptt.diagnostics.parsers.io.record_files import first_records, holds, layout, records, splits
-from ptt.diagnostics.parsers.io.record_labels import labels_of, split_of, step_of, timing_of, told_by, tools_of
+from ptt.diagnostics.parsers.io.record_labels import (
+    dumped_at,
+    labels_of,
+    reward_of,
+    split_of,
+    step_of,
+    timing_of,
+    told_by,
+    tools_of,
+)
 from ptt.diagnostics.parsers.io.response_items import answers
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_samples
 from ptt.diagnostics.parsers.io.values import as_name, as_text, dict_of, dicts_in
@@ -127,14 +136,15 @@ def _add(record: dict[str, Any], samples: Samples) -> bool:
     response = next((dict_of(record[key]) for key in ANSWERS if isinstance(record.get(key), dict)), {})
     about = _labels(record, response, requests)
     labels = labels_of(about)
+    reward = reward_of(record) if labels.reward is None else labels.reward
     samples.add(
         Sample(
-            step=step_of(record),
+            step=step_of(record) if reward is None else dumped_at(samples.file, record),
             split=split_of(samples.file, record),
             completion=messages,
             identity=[labels.columns["sample_id"], messages],
             prompt=opening([*(asked or ()), *messages]),
-            reward=labels.reward,
+            reward=reward,
             components=labels.components,
             timing=timing_of(messages, record),
             asked=asked,

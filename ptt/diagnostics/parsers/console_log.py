@@ -378,7 +378,13 @@ class ConsoleReader:
         yield from self._notes(placement)
         names = self.columns.names | self.unplaced.names | self.other_units.names
         yield from framework_facts(self.frameworks.pop() if len(self.frameworks) == 1 else framework_of(names))
-        if facts := self.config.facts | self._facts(placement) | ended | self.silence.facts(self.step):
+        if (
+            facts := self.config.facts
+            | self._facts(placement)
+            | ended
+            | self.silence.facts(self.step)
+            | self.samples.facts()
+        ):
             yield Context(facts=facts)
 
     def _of_lines(self, places: pl.Series) -> pl.Series:

@@ -96,8 +96,8 @@ def _add(row: dict[str, Any], samples: Samples) -> bool:
             "group_id": named["group_id"] or task,
             "task": task,
             "env": env,
-            "n_turns": _count(row, TURNS),
-            "n_tool_calls": _count(row, CALLS),
+            "n_turns": count_in(row, TURNS),
+            "n_tool_calls": count_in(row, CALLS),
             "error_type": next((name for key in ERRORS if (name := as_error(row.get(key)))), None),
             "masked": next((flag for key in MASKS if (flag := as_flag(row.get(key))) is not None), None),
             "tokens_out": _tokens(row) if named["tokens_out"] is None else named["tokens_out"],
@@ -122,7 +122,8 @@ def _reward(row: dict[str, Any], own: float | None) -> float | None:
     return sum(given) if given else None
 
 
-def _count(row: dict[str, Any], names: tuple[str, ...]) -> int | None:
+def count_in(row: dict[str, Any], names: tuple[str, ...]) -> int | None:
+    """Return the first of these members that is a count."""
     return next((count for name in names if (count := as_step(row.get(name))) is not None), None)
 
 

@@ -44,6 +44,7 @@ from ptt.diagnostics.rules.data_validity import (
 )
 from ptt.diagnostics.rules.environment import (
     calls_not_made,
+    data_position_lost,
     failures_under_load,
     failures_unrecovered,
     malformed_calls,
@@ -125,6 +126,7 @@ from ptt.diagnostics.rules.reward import (
     constant_component,
     judge_spikes,
     length_inflation,
+    mean_over_turns,
     refusals_rise,
     repetition_rise,
     reward_dips,
@@ -209,6 +211,7 @@ ENVIRONMENT_RULES: tuple[Rule, ...] = (
     void_turns.RULE,
     runaway_episodes.RULE,
     samples_lost.RULE,
+    data_position_lost.RULE,
     silent_timeouts.RULE,
 )
 EVALUATION_RULES: tuple[Rule, ...] = (
@@ -234,6 +237,7 @@ REWARD_RULES: tuple[Rule, ...] = (
     reward_variance.RULE,
     right_answers_unpaid.RULE,
     length_inflation.RULE,
+    mean_over_turns.RULE,
     calls_inflation.RULE,
     refusals_rise.RULE,
     repetition_rise.RULE,

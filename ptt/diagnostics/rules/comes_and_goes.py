@@ -76,6 +76,8 @@ CAUSES: Final = {
     EPOCH: ("the last batch of an epoch is short, or each epoch begins with other tasks",),
 }
 OF_WEIGHTS: Final = (EVALUATION, RESTART, ENGINE_RESTART, SYNC)  # events after which an engine may hold other weights
+LENGTH: Final = "len/response_mean"
+ENDLESS: Final = 2.0  # times the usual length: answers that run to their limit
 ENGINE: Final = "the engine samples from other weights than the trainer's at these steps"
 Judge = Callable[[Recurrence, Evidence, Limits], Finding | None]
 
@@ -220,10 +222,18 @@ def confirm_of(recurrence: Recurrence) -> tuple[str, ...]:
 
 
 def cause_words(recurrence: Recurrence) -> str:
-    """Return what is likely behind what the excursions go with, as the end of a claim on engine and trainer."""
+    """Return what is likely behind what the excursions go with, as the end of a claim.
+
+    Of events after which an engine may hold other weights: where engine and trainer disagree, or answers do not end.
+    """
     event = event_of(recurrence)
-    known = event is not None and event.kind in OF_WEIGHTS and is_engine(recurrence)
-    return f"; likely cause: {CAUSES[event.kind][0]}" if known and event is not None else ""
+    if event is None:
+        return ""
+    lengths = recurrence.of(LENGTH)
+    endless = lengths is not None and lengths.value >= ENDLESS * lengths.level
+    if event.kind in OF_WEIGHTS and not (is_engine(recurrence) or endless):
+        return ""
+    return f"; likely cause: {CAUSES.get(event.kind, (f'what sets {event.kind} apart',))[0]}"
 
 
 def typical(values: FloatArray) -> float:

@@ -10,11 +10,12 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.excursions import EVALUATION, RESTART, happened_at
-from ptt.diagnostics.evidence.sample_counters import LINES
+from ptt.diagnostics.evidence.sample_counters import LINES, NUMBERS
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Finding, JsonScalar, Link, Severity, Steps
-from ptt.diagnostics.parsers.io.console_incidents import words_alike
+from ptt.diagnostics.parsers.io.console_incidents import speaks_of_samples, words_alike
 from ptt.diagnostics.rules.comes_and_goes import MISMATCHES
+from ptt.diagnostics.verdict.failure_causes import KINDS, Said, with_cause
 from ptt.diagnostics.wording import counted, sig
 
 NEAR: Final = 20  # steps: what is dated worse than this goes with nothing
@@ -24,8 +25,11 @@ AFTER: Final = 10  # steps from a restart to the first batch that shows its faul
 PARTED: Final = 3.0  # times its early level, at all steps up to the onset
 MIN_PARTED: Final = 5  # steps before the onset
 OF_POLICY: Final = frozenset({Link.EXPLORATION, Link.REWARD, Link.POLICY_UPDATE, Link.NUMERICS})
+MORE: Final = 1.3  # times as many a step as before
 MAX_QUOTE: Final = 140  # characters of a line
 INNER_QUOTES: Final = str.maketrans(dict.fromkeys('"“”«»`', "'"))  # masking ends a quote at its first mark
+MIN_SAID: Final = 5  # times
+STEADY: Final = 0.2  # of the steps: so many say it where it is a part of the run
 QUOTES: Final = frozenset({"run-stalled", "run-cut-short", "out-of-memory", "slow-steps"})
 """Findings that quote the console themselves."""
 
@@ -50,7 +54,7 @@ class _Line:
 
 def with_context(findings: Sequence[Finding], evidence: Evidence) -> tuple[Finding, ...]:
     """Add to each root of medium severity or above what happened in the run just where it sets in."""
-    if not any(map(_is_asked, findings)):
+    if not any(map(_is_root, findings)):
         return tuple(findings)
     happened = happened_at(
         evidence.metrics, evidence.other, evidence.run, evidence.evaluation, evidence.events, evidence.segments
@@ -59,7 +63,10 @@ def with_context(findings: Sequence[Finding], evidence: Evidence) -> tuple[Findi
     lines = [one for one in (*evidence.metrics.values(), *evidence.other.values()) if one.raw_name.startswith(LINES)]
     evaluations = [int(step) for step in happened.get(EVALUATION, ())]
     events = _Happened(restarts=restarts, evaluation=evaluations[0] if evaluations else None)
-    told = [_told(one, evidence, events, lines) if _is_asked(one) else one for one in findings]
+    told = [
+        _caused(_told(one, evidence, events, lines) if _is_asked(one) else one, evidence, events, lines)
+        for one in findings
+    ]
     if any(one.link is Link.DATA_FRESHNESS and _is_asked(one) for one in findings):
         return tuple(told)
     return tuple(_parted(one, evidence) if one.link in OF_POLICY and _is_asked(one) else one for one in told)
@@ -91,13 +98,59 @@ def _parted(finding: Finding, evidence: Evidence) -> Finding:
     return finding
 
 
+def _is_root(finding: Finding) -> bool:
+    return finding.consequence_of is None and finding.severity.at_least(Severity.MEDIUM)
+
+
 def _is_asked(finding: Finding) -> bool:
-    if finding.onset_step is None or finding.consequence_of is not None:
-        return False
-    if not finding.severity.at_least(Severity.MEDIUM):
+    if finding.onset_step is None or not _is_root(finding):
         return False
     first, last = _window(finding)
     return last - first <= NEAR
+
+
+def _caused(finding: Finding, evidence: Evidence, events: _Happened, lines: Sequence[Series]) -> Finding:
+    """Name the likely cause of a root, by the lines of the console that begin with it, or that were there all along."""
+    if not _is_root(finding):
+        return finding
+    first, last = _window(finding)
+    if finding.id in KINDS["lost"] and finding.onset_step is not None:
+        begun = list(_during(lines, finding.onset_step, finding.evidence.get("last_step")))
+    else:
+        begun = list(_begun(lines, first, last) if _is_asked(finding) else _steady(lines, evidence))
+    said = [Said(text=_line_text(one, evidence), count=one.count) for one in begun]
+    if not lines and finding.id in KINDS["lost"]:
+        said = list(_unplaced(evidence))
+    restart = max((step for step in events.restarts if first - AFTER <= step <= last), default=None)
+    return with_cause(finding, evidence, said, restart if _is_asked(finding) else None)
+
+
+def _during(lines: Sequence[Series], first: int, last: JsonScalar) -> Iterator[_Line]:
+    """Yield the wordings that come more often while samples are lost than before: they are what is lost."""
+    for series in lines:
+        steps, values = series.finite()
+        inside = (steps >= first) & (steps <= (last if isinstance(last, int) else steps[-1] if len(steps) else 0))
+        count, before = float(values[inside].sum()), float(values[steps < first].sum())
+        earlier = before / max(1, first - int(steps[0])) if len(steps) else 0.0
+        if count and count / max(1, int(steps[inside][-1]) - first + 1) > MORE * earlier:
+            yield _Line(name=series.raw_name, first_step=int(steps[inside][0]), count=count, before=earlier)
+
+
+def _unplaced(evidence: Evidence) -> Iterator[Said]:
+    """Yield what a console without steps says of lost samples, the most frequent wordings."""
+    spoken = [event.text for event in evidence.events if event.step is None and speaks_of_samples(event.text)]
+    shapes: dict[str, list[str]] = {}
+    for text in spoken:
+        shapes.setdefault(NUMBERS.sub("", text), []).append(text)
+    yield from (Said(text=texts[-1], count=len(texts)) for texts in shapes.values() if len(texts) >= MIN_SAID)
+
+
+def _steady(lines: Sequence[Series], evidence: Evidence) -> Iterator[_Line]:
+    """Yield the wordings that come at many steps of the run."""
+    for series in lines:
+        steps, values = series.finite()
+        if (values > 0).sum() >= STEADY * max(1, evidence.run.step_count):
+            yield _Line(name=series.raw_name, first_step=int(steps[0]), count=float(values.sum()), before=0.0)
 
 
 def _window(finding: Finding) -> Steps:
@@ -159,10 +212,14 @@ def _begun(lines: Sequence[Series], first: int, last: int) -> Iterator[_Line]:
 
 
 def _quote(line: _Line, evidence: Evidence) -> str:
+    text = _line_text(line, evidence)
+    return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}…"
+
+
+def _line_text(line: _Line, evidence: Evidence) -> str:
     """Return the first such line as the console has it, else the words that are counted."""
     words = line.name.rpartition("/")[2]
     at = [event for event in evidence.events if event.step is not None and abs(event.step - line.first_step) <= 1]
     at.sort(key=lambda event: event.kind == "exception")  # without the name of the process that says it
     text = next((event.text for event in at if words_alike(event.text, words)), words)
-    text = text.translate(INNER_QUOTES)
-    return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}…"
+    return text.translate(INNER_QUOTES)

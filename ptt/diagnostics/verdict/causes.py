@@ -150,15 +150,21 @@ SLOWNESS: Final = frozenset({"throughput-drop", "stragglers", "idle-rollout", "t
 """Findings of time that was lost and nothing else."""
 
 
-def first_failure(findings: Sequence[Finding]) -> Finding | None:
-    """Return the finding the verdict follows from: of the causes of medium severity or above the worst, then earliest.
+SYMPTOMS: Final = frozenset({"metrics-contradict-each-other", "no-signal-groups", "reward-stuck", "idle-rollout"})
+"""Findings that say what is seen and not why: of equal weight, another comes first."""
 
-    A cause is as bad as the worst that follows from it.
+
+def first_failure(findings: Sequence[Finding]) -> Finding | None:
+    """Return the finding the verdict follows from: of the causes of medium severity or above the worst.
+
+    Of equal ones it is what names a cause, then the earliest. A cause is as bad as the worst that follows from it.
     """
     serious = [finding for finding in findings if finding.severity.at_least(Severity.MEDIUM)]
     known = {finding.id for finding in serious}
     roots = [one for one in serious if one.consequence_of not in known or one.consequence_of == one.id]
-    return min(roots or serious, key=lambda root: (_weight(root, serious), *by_onset(root)), default=None)
+    return min(
+        roots or serious, key=lambda root: (_weight(root, serious), root.id in SYMPTOMS, *by_onset(root)), default=None
+    )
 
 
 def _weight(root: Finding, findings: Sequence[Finding]) -> int:

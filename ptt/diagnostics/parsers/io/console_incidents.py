@@ -165,9 +165,20 @@ def _shape(text: str) -> str:
 
 
 def _spoken(line: bytes) -> str:
+    return without_loggers(ESCAPES.sub("", line[:MAX_CHARS].decode("utf-8", "replace")))
+
+
+def without_loggers(text: str) -> str:
     """Return what a line says, without what launchers and loggers put before it."""
-    text = without_prefix(ESCAPES.sub("", line[:MAX_CHARS].decode("utf-8", "replace")).strip())
-    return LOGGER.sub("", text)
+    return LOGGER.sub("", without_prefix(text.strip()))
+
+
+LOADERS: Final = (b"oader", b"ataset", b"xhausted")
+LOADED: Final = re.compile(
+    r"(?i)^(?!.*\b(?:val|validation|eval|evaluation|test)\b)(?=.*\b(?:train\w*|prompts?)\b)"
+    r".*\bdata ?(?:loader|set)\b\D{0,25}(\d[\d,]{1,11}) (?:samples|prompts|examples|rows|records)\b"
+)
+EXHAUSTED: Final = re.compile(r"(?i)\b(?:data ?loader|data ?set|prompts?)\b.{0,12}\bexhausted\b")
 
 
 class SampleLines:
@@ -180,9 +191,14 @@ class SampleLines:
         self._read: dict[bytes, tuple[str, str, bool] | None] = {}  # by line without its numbers
         self.waited: set[str] = set()  # names of the series that count waiting
         self._headed: Tally[tuple[int, str]] = Tally()  # lines that name their step, by it and by the series' name
+        self._loaded: int | None = None  # prompts of the training data
+        self._passes: list[int] = []  # through the data, as they end: the steps trained in each
+        self._steps = 0
 
     def see(self, line: bytes) -> None:
         """Take a line that is no row."""
+        if any(mark in line for mark in LOADERS):
+            self._see_data(line[:MAX_CHARS].decode("utf-8", "replace"))
         if not any(mark in line for mark in MARKS):
             return
         masked = DONE.sub(rb"\g<1>000", line[:MAX_CHARS]).translate(ALIKE)
@@ -212,6 +228,21 @@ class SampleLines:
         shape = self._shape(kind, text if headed is None else text[headed.end() :])
         return kind, shape, headed is not None or NUMBERED.search(text) is not None
 
+    def _see_data(self, text: str) -> None:
+        if EXHAUSTED.search(text):
+            self._passes.append(self._steps - sum(self._passes))
+        elif found := LOADED.search(text):
+            self._loaded = int(found[1].replace(",", ""))
+
+    def facts(self) -> Facts:
+        """Return how many prompts the data hold, how often they were exhausted, and how often without a step."""
+        facts: Facts = {} if self._loaded is None else {"data_prompts": self._loaded}
+        if self._passes:
+            empty = sum(not steps for steps in self._passes)
+            facts |= {"data_exhausted": len(self._passes), "data_exhausted_without_step": empty}
+            facts |= {"data_exhausted_after_steps": sum(self._passes)}
+        return facts
+
     def headed(self) -> Iterator[tuple[int, str, int]]:
         """Yield step, name and count of the lines that name their step."""
         yield from ((step, name, count) for (step, name), count in sorted(self._headed.items()))
@@ -221,6 +252,7 @@ class SampleLines:
 
         Lines that tell a number sum up those that do not: of both, the larger sum counts.
         """
+        self._steps += 1
         for kind in dict.fromkeys(kind for kind, _ in (*self._ones, *self._sums)):
             either = [{key: n for key, n in one.items() if key[0] == kind} for one in (self._ones, self._sums)]
             larger = max(either, key=lambda counts: sum(counts.values()))

@@ -5,6 +5,7 @@ or from the metadata object beside its messages."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -47,7 +48,7 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "error_type": ("error_type", "exception_type"),
     "tokens_in": ("prompt_tokens", "input_tokens", "total_input_tokens", "tokens_in"),
     "tokens_out": ("completion_tokens", "output_tokens", "total_output_tokens", "tokens_out",
-                   "response_tokens", "response_length", "num_output_tokens"),
+                   "response_tokens", "response_length", "num_output_tokens", "generated_tokens", "gen_tokens"),
     "duration_s": ("duration_s", "duration", "elapsed_s", "elapsed", "wall_time_s", "wall_clock_s", "total_time_s"),
     "cost_usd": ("cost_usd", "total_cost_usd", "total_cost", "response_cost", "cost"),
     "components": ("rewards", "reward_components", "reward_breakdown", "scores", "metrics"),
@@ -57,6 +58,8 @@ MAX_NAMES: Final = 100  # more than any label has
 RANKS: Final = {name: (label, rank) for label, names in NAMES.items() for rank, name in enumerate(names)}
 BESIDE: Final = ("metadata", "info", "meta", "extra_info", "extra", "annotations", "labels", "outcome", "evaluation",
                  "result", "grading", "usage")  # fmt: skip
+TOTALS: Final = ("rewards", "scores", "raw_reward")  # a number, or a list of one
+IN_PATH: Final = re.compile(r"(?:^|[^a-z])(?:global_?|train_?)?step[_=-]?(\d{1,9})(?!\d)", re.IGNORECASE)
 STEPS: Final = ("training_step", "train_step", "global_step", "policy_step")
 CUT_SHORT: Final = frozenset(
     {"length", "max_tokens", "MAX_TOKENS", "max_steps", "max_turns", "max_output_tokens", "model_length"}
@@ -145,6 +148,25 @@ def step_of(record: Mapping[str, Any]) -> int | None:
     if step is None and "step" in record and any(as_number(record.get(key)) is not None for key in REWARDS):
         step = as_step(record["step"])
     return step
+
+
+def reward_of(record: Mapping[str, Any]) -> float | None:
+    """Return the reward of a sample: under its usual names, else one number under a name of several, or in a list."""
+    own = labels_of(record).reward
+    for name in TOTALS if own is None else ():
+        listed = record.get(name)
+        only = listed[0] if isinstance(listed, list) and len(listed) == 1 else listed
+        own = as_score(only) if own is None else own
+    return own
+
+
+def dumped_at(file: RunFile, record: Mapping[str, Any]) -> int | None:
+    """Return the training step of a dumped sample: its own, else the one that its file's path names."""
+    own = step_of(record)
+    if own is None:
+        named = file.look("step in the path", lambda: [int(found) for found in IN_PATH.findall(file.rel)])
+        own = as_step(record["step"]) if "step" in record else next(iter(reversed(named)), None)
+    return own
 
 
 def split_of(file: RunFile, record: Mapping[str, Any]) -> str:

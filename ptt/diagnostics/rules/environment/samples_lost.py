@@ -15,6 +15,7 @@ Source: NeMo-RL `rollout/infra_drops_total`, SkyRL `generate/num_error_trajector
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +51,7 @@ COUNT_FACTOR = 4.0  # times the usual count, where nothing tells of how many: no
 UNSCORED_FACTOR = 0.5  # times the usual count on top of it, beyond its noise: of lines that the scorer failed
 MIN_COUNT = 4.0  # samples a step over the usual count
 SHORTER = 0.8  # of the first length: what takes long is what is lost
+MIN_WAVES = 2  # stretches: one that comes back is none that passed
 MAX_TOLD = 2  # errors that a claim names
 BESIDE_STEPS = 20  # before a stretch, or after it: what the reward is compared with
 UNMASKED = "mask_infra_failed_completions"
@@ -106,6 +108,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return _finding(evidence, counters, lost, short, 0.0, limits)
     usual = usual_level(values)[0]
     stretches = [found for found in stretches_above(values, margin=limits["rise"]) if found.excess >= MIN_LOST_STEPS]
+    if (waves := _in_waves(values, stretches, limits["rise"])) is not None:
+        return _finding(evidence, counters, lost, waves, usual, limits)
     if stretches:
         worst = max(stretches, key=lambda found: found.excess)
         return _finding(evidence, counters, lost, worst, usual, limits)
@@ -116,6 +120,19 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return _finding(evidence, counters, lost, whole, math.nan, limits)
     known = f"{pct(level)} of samples are lost to failures, without a stretch of more"
     return Healthy(reason=f"{known}; {pct(last_mean(lost))} at the end" if len(values) >= MIN_LOGGED else known)
+
+
+def _in_waves(values: FloatArray, stretches: Sequence[Stretch], margin: float) -> Stretch | None:
+    """Return the whole from the first of several stretches to the end, where it ends in one and much is lost in all."""
+    if len(stretches) < MIN_WAVES or len(values) - 1 - stretches[-1].last > MIN_STEPS:
+        return None
+    first = stretches[0].first
+    rest = values[first:]
+    usual = usual_level(values)[0]
+    if len(rest) == len(values) or rest.mean() <= usual + 2 * margin:
+        return None
+    excess = float((rest - usual).sum())
+    return Stretch(first=first, last=len(values) - 1, mean=float(rest.mean()), excess=excess, lasting=True)
 
 
 def _is_unscored(lost: Series) -> bool:
@@ -344,7 +361,16 @@ def _reward_beside(evidence: Evidence, counters: SampleCounters, lost: Series, s
     """Return the reward before and in a stretch, by what is recorded: episodes, two cohorts, or the reward alone."""
     steps = lost.finite()[0]
     inside = (int(steps[stretch.first]), int(steps[stretch.last]))
-    return _of_episodes(counters, inside) or _of_cohorts(evidence, inside) or _of_reward(evidence, lost, inside)
+    found = _of_episodes(counters, inside)
+    beside = _of_cohorts(evidence, inside) or _of_reward(evidence, lost, inside)
+    if (
+        found is not None
+        and not found.trained
+        and counters.episodes is not None
+        and not counters.episodes.masks_recorded
+    ):
+        return beside if beside is not None and beside.trained else found  # a few recorded steps say less than the log
+    return found or beside
 
 
 def _beside(steps: np.ndarray, inside: Steps) -> tuple[np.ndarray, np.ndarray]:

@@ -4,7 +4,8 @@ What: in the last third of the evaluations, the share of answers cut at the leng
 on average and at least 0.1 at each one; or training makes at least one tool call in two trajectories and evaluation at
 most a twentieth of that. Cut answers are medium where the gap grew by 0.2 over the run, low where it was there from the
 start: harder tasks are cut more often too; medium again where half are cut, hardly any in training, and no figure that
-training has too reaches a twentieth of what it is there: such answers may be junk.
+training has too reaches a twentieth of what it is there: such answers may be junk. Or the settings give evaluations at
+most half of training's length limit, and answers in training are on average longer than four fifths of it (high).
 Why it matters: such a figure measures the limit or the missing tool, not the policy. A reward that evaluation does not
 follow is then no reward hacking, and a gap between splits no contamination.
 What it is not: a policy that has stopped calling tools in training as well.
@@ -16,6 +17,8 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import Condition
+from ptt.diagnostics.evidence.length_limits import HALF, LONGEST, evaluation_limit
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
@@ -29,6 +32,8 @@ CALL_SHARE = 0.05  # of training's calls: next to none, whatever the suite's pro
 JUNK_SHARE = 0.5  # of the answers cut, and hardly any in training: they do not end
 JUNK_REWARD = 0.05  # of what training earns: next to nothing
 SHARE_SCALE = 1.0  # highest value of a share: beside it a larger figure of training is on another scale
+NEARLY = 0.8  # of the evaluations' limit, by the mean in training: many answers are longer
+ROUNDED = 1.02
 JUNK_CAUSES = (
     "the engine slept and woke for the evaluation, and its prefix or KV cache was not reset",
     "the evaluation samples from other weights than training, or through another chat template",
@@ -45,20 +50,75 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge each condition that is logged for training and for an evaluation."""
     conditions = evidence.evaluation.conditions if evidence.evaluation is not None else ()
     pairs = [(one, *pair) for one in conditions if (pair := _beside_training(evidence, one)) is not None]
-    if not pairs:
+    short = _short(evidence)
+    if not pairs and short is None:
         return NotJudged(
             reason=f"neither cut answers nor tool calls are logged for training and at {MIN_POINTS} evaluations",
             missing=("eval/len/clipped_frac",),
             enable=ENABLE,
         )
     judged = (_cut(evidence, *pair, limits) if pair[0].name == CUT else _without_tools(*pair, limits) for pair in pairs)
-    findings = [finding for finding in judged if finding is not None]
+    findings = [finding for finding in (short, *judged) if finding is not None]
     serious = tuple(finding for finding in findings if finding.severity.at_least(Severity.MEDIUM))
     if serious:
         return Broken(findings=serious)
     names = ", ".join(condition.series.raw_name for condition, *_ in pairs[:4])
     return Healthy(reason=f"as in training: {names}" if not findings else "cut equally often from the start",
                    notes=tuple(findings))  # fmt: skip
+
+
+def _short(evidence: Evidence) -> Finding | None:
+    """Return the finding of a length limit of evaluations that training's own answers pass."""
+    found, lengths = (
+        evaluation_limit(evidence.settings) or _seen_limit(evidence),
+        evidence.metrics.get("len/response_mean"),
+    )
+    figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
+    if found is None or lengths is None or not figures or not len(lengths.finite()[0]):
+        return None
+    setting, limit, trained = found
+    steps, values = lengths.finite()
+    usual = rolling_mean(values, lengths.width, minimum=1)
+    if float(usual[-1]) < NEARLY * limit:
+        return None
+    held = [one for one in evidence.evaluation.lengths if len(one.finite()[0])] if evidence.evaluation else []
+    pinned = next((one for one in held if float(one.finite()[1].max()) <= ROUNDED * limit), None)
+    beside = f", and {pinned.raw_name} is {sig(float(np.median(pinned.finite()[1])))}" if pinned is not None else ""
+    onset = int(steps[int(np.argmax(usual >= NEARLY * limit))])
+    return Finding(
+        severity=Severity.HIGH,
+        claim=f"Evaluations cut answers at {limit:.0f} tokens ({setting}), training at {trained:.0f}, where they are "
+        f"{sig(float(usual[-1]))} tokens long{beside}: what evaluations measure is the limit, not the policy",
+        observed=float(usual[-1]),
+        limit=limit,
+        unit="tokens",
+        onset_step=onset,
+        onset_interval=(int(steps[0]), onset),
+        evidence={"metric": lengths.name, "logged_as": lengths.raw_name, "setting": setting, "in_training": trained},
+        causes=("the settings of evaluation have a length limit of their own, or its default",),
+        confirm=CONFIRM,
+        next=(f"give evaluations the limit of training ({setting}: {trained:.0f})", *NEXT),
+    )
+
+
+def _seen_limit(evidence: Evidence) -> tuple[str, float, float] | None:
+    """Return the longest answer of evaluations, where it is one and the same, and training's longest is far longer."""
+    own = (one.finite()[1] for one in (*evidence.metrics.values(), *evidence.other.values()) if _is_longest(one))
+    trained = max((float(np.median(values)) for values in own if len(values)), default=0.0)
+    for series in evidence.evaluation.lengths if evidence.evaluation is not None else ():
+        values = series.finite()[1]
+        if (
+            _is_longest(series)
+            and len(values) >= MIN_POINTS
+            and np.ptp(values) == 0
+            and 0 < values[0] <= HALF * trained
+        ):
+            return series.raw_name, float(values[0]), trained
+    return None
+
+
+def _is_longest(series: Series) -> bool:
+    return LONGEST.search(series.raw_name) is not None
 
 
 def _beside_training(evidence: Evidence, condition: Condition) -> tuple[IntArray, FloatArray, FloatArray] | None:

@@ -1,0 +1,156 @@
+"""Samples that a trainer or a script dumps, a row each, with or without their texts: reward, task, tokens, answer.
+
+The step stands in the row or in the file's name. Rows of one rollout's turns make one episode.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from ptt.diagnostics.parsers.episode_ledger import ERRORS, MASKS, STEPS, TURNS, count_in
+from ptt.diagnostics.parsers.io.answer_texts import is_right
+from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
+from ptt.diagnostics.parsers.io.lines import first_objects
+from ptt.diagnostics.parsers.io.record_labels import dumped_at, labels_of, reward_of, split_of
+from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, objects, read_samples
+from ptt.diagnostics.parsers.io.values import as_error, as_flag, as_label, as_name, as_number, as_score, digest, nested
+
+SAID: Final = ("response", "completion", "output", "generation", "answer_text")
+ASKED: Final = ("prompt", "question", "problem", "input", "instruction", "query")
+EXPECTED: Final = ("ground_truth", "gts", "expected_answer", "reference_answer", "gold_answer")
+EXTRACTED: Final = ("extracted_answer", "extracted", "predicted_answer", "prediction", "pred")
+TASKS: Final = ("task_index", "prompt_index", "prompt_idx", "sample_index", "index", "idx")
+ROLLOUTS: Final = ("rollout_id", "trajectory_id", "episode_id", "traj_uid")
+TURN_NUMBERS: Final = ("turn", "turn_idx", "turn_index", "turn_id")
+NUMBERS: Final = frozenset(
+    {*STEPS, *TASKS, *TURNS, "turn", "advantage", "advantages", "entropy", "global_step", "length", "epoch"}
+)
+"""Numbers of a sample that are no part of its reward."""
+COUNTS: Final = re.compile(r"tokens|length|_len$|count|_id$|time|seconds|logp|version|weight|rank")
+NO_SAMPLE: Final = "row(s) skipped: no sample with a step and a reward."
+
+
+def recognises(file: RunFile) -> bool:
+    """Recognise rows with a reward and a text, or with a name of their sample where several are of one step."""
+    rows = first_objects(file)
+    if not rows or not all(_is_sample(file, row) for row in rows):
+        return False
+    if all(_text(row, SAID) is not None and _text(row, ASKED) is not None for row in rows):
+        return True
+    several = len(rows) == 1 or max(Counter(dumped_at(file, row) for row in rows).values()) > 1
+    return several and all(_names_sample(row) for row in rows)
+
+
+def _is_sample(file: RunFile, row: dict[str, Any]) -> bool:
+    return dumped_at(file, row) is not None and _score(row)[0] is not None
+
+
+def _names_sample(row: dict[str, Any]) -> bool:
+    named = labels_of(row).columns
+    return any(named[label] is not None for label in ("sample_id", "group_id", "task")) or bool(row.keys() & {*TASKS})
+
+
+def _text(row: dict[str, Any], names: Iterable[str]) -> str | None:
+    return next((found for name in names if isinstance(found := row.get(name), str)), None)
+
+
+def _score(row: dict[str, Any]) -> tuple[float | None, dict[str, float]]:
+    """Return the reward of a sample and its parts; beside texts any number may be one."""
+    own = reward_of(row)
+    if own is not None or _text(row, SAID) is None:
+        return own, {}
+    parts = {
+        name: value
+        for name, found in row.items()
+        if name not in NUMBERS and not COUNTS.search(name) and (value := as_score(found)) is not None
+    }
+    return (sum(parts.values()) if parts else None), parts
+
+
+def read(file: RunFile) -> Iterator[Piece]:
+    """Yield one trajectory a sample, or a rollout where the rows are its turns."""
+    yield from read_samples(Samples(file, PARSER.name), _joined(objects(file)), _add_sample, NO_SAMPLE)
+
+
+def _joined(rows: Iterable[dict[str, Any] | Lost]) -> Iterator[dict[str, Any] | Lost]:
+    """Put the rows of one rollout's turns, which follow each other, together: the last one's reward, all tokens."""
+    held: dict[str, Any] = {}
+    for row in rows:
+        if isinstance(row, dict) and row.keys() & {*TURN_NUMBERS} and (name := _rollout(row)) is not None:
+            if held and _rollout(held) == name:
+                tokens = (labels_of(one).columns["tokens_out"] or 0 for one in (held, row))
+                held = {**held, **row, "n_turns": held["n_turns"] + 1, "tokens_out": sum(tokens)}
+                continue
+            if held:
+                yield held
+            held = row | {"n_turns": 1}
+            continue
+        if held:
+            yield held
+            held = {}
+        yield row
+    if held:
+        yield held
+
+
+def _rollout(row: dict[str, Any]) -> str | None:
+    return next((name for key in ROLLOUTS if (name := as_label(row.get(key))) is not None), None)
+
+
+def _add_sample(row: dict[str, Any], samples: Samples) -> bool:
+    step, (reward, parts) = dumped_at(samples.file, row), _score(row)
+    if step is None or reward is None:
+        return False
+    named = labels_of(row).columns
+    task = named["task"] or next((name for key in TASKS[:3] if (name := as_label(row.get(key))) is not None), None)
+    said, asked, expected = _text(row, SAID), _text(row, ASKED), next((row[k] for k in EXPECTED if k in row), None)
+    columns = {
+        **{label: found for label, found in named.items() if found is not None},
+        "group_id": named["group_id"] or task,
+        "task": task,
+        "env": as_name(nested(row, "agent_ref", "name")) or named["env"],
+        "advantage": as_number(row.get("advantage")),
+        "error_type": next((name for key in ERRORS if (name := as_error(row.get(key)))), None),
+        "masked": next((flag for key in MASKS if (flag := as_flag(row.get(key))) is not None), None),
+    }
+    turns = count_in(row, ("n_turns", *TURNS))
+    columns |= {} if turns is None else {"n_turns": turns}
+    split, identity = split_of(samples.file, row), [step, named["sample_id"], task, asked, said, reward]
+    if said is None:
+        given = as_label(row.get(next((key for key in EXTRACTED if row.get(key)), "")))
+        right = None if expected is None or given is None else is_right(f"\\boxed{{{given}}}", expected)
+        samples.put(
+            samples.new_id(digest([PARSER.name, *identity])),
+            {**columns, "step": step, "split": split, "reward": reward, "answer_right": right},
+        )
+        return True
+    samples.add(
+        Sample(
+            step=step,
+            split=split,
+            completion=said,
+            identity=identity,
+            prompt=asked,
+            reward=reward,
+            components=parts,
+            asked=asked,
+            columns=columns,
+            expected=expected,
+        )
+    )
+    return True
+
+
+PARSER = Parser(
+    name="sample_rows",
+    describes="Samples that a trainer or a script dumps, a row each: step (or in the file's name), reward, task, text.",
+    held_against="source: alibaba/ROLL, NVIDIA-NeMo/RL and huggingface/trl, whose dumps have such rows",
+    priority=95,
+    general=True,
+    of_training=False,
+    recognises=recognises,
+    read=read,
+)
