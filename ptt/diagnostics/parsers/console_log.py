@@ -116,6 +116,7 @@ class ConsoleReader:
         self.numbers: list[int] = []  # for each such row, how many training rows came before
         self.marks: list[tuple[int, tuple[str, ...], bool]] = []  # for each: line, names, whether it is a sample's
         self.steps: list[int | None] = []  # for each: its step, if a headline gives it
+        self.stepped: list[int | None] = []  # for each: the last step that another row had named
         self.recurred: list[tuple[int, int]] = []  # lines of rows without a counter, and the places of these
         self.headed = 0  # rows placed at the step of a headline
         self.counted: list[pl.DataFrame] = []  # rows that count epochs or episodes, until it is known whether these do
@@ -134,9 +135,9 @@ class ConsoleReader:
     @property
     def place(self) -> int:
         """The step where the run now is; below zero it counts rows or lines, whose steps are known at the end."""
-        if self.step is None:
-            return -len(self.numbers) if self.numbers else OF_LINES - self.context.number
-        return self.step
+        if self.stepped[-1:] == [self.step]:  # the last row named no step
+            return -len(self.numbers)
+        return OF_LINES - self.context.number if self.step is None else self.step
 
     def line(self, line: bytes) -> None:
         """Take a line."""
@@ -252,6 +253,7 @@ class ConsoleReader:
         training = _is_step(row)
         self.marks.append((self.context.number, tuple(row.values), self.context.sampled))
         self.numbers.append(number or (self.numbers[-1] if self.numbers else 0) + training)
+        self.stepped.append(self.step)
         if self.placing:
             self.bars.add(training=training, closing=CLOSING in row.values, epoch=row.values.get("epoch"))
             self.placing = len(self.numbers) <= MAX_HELD_ROWS
@@ -388,9 +390,9 @@ class ConsoleReader:
         return pl.Series("step", found, dtype=pl.Int64)
 
     def _places(self) -> list[int]:
-        """Return the step of each row without one, or its number."""
-        steps = self.steps or [None] * len(self.numbers)
-        return [number if step is None else step for step, number in zip(steps, self.numbers, strict=True)]
+        """Return the step of each row without one, else the last that another row had named, else its number."""
+        known = zip(self.steps or [None] * len(self.numbers), self.stepped, self.numbers, strict=True)
+        return [next(at for at in found if at is not None) for found in known]
 
     def _last_line(self) -> None:
         """Keep the last line of a console that does not say that or how it ended."""

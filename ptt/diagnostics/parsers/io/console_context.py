@@ -177,10 +177,13 @@ class ConsoleContext:
         line = in_english(line, line.lower())
         if self._dict.open:
             whole = self._dict.add(line)
-            if whole is not None:
+            if whole is not None and not self._dict.wrapped:
                 return self._labelled(labelled_dicts(whole))
             if self._dict.open:
                 return None
+            line = line if whole is None else whole.encode()
+        if b"{'" in line and self._dict.wraps(line):
+            return None
         row = self._row(line, line.lower())
         if row is None:
             self.uncounted.other(line)
