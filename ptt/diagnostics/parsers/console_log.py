@@ -32,10 +32,12 @@ from ptt.diagnostics.parsers.io.setup_files import (
     kept,
     listed_arguments,
     namespace_arguments,
+    printed_fields,
     printed_settings,
 )
 from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, Facts, safe_settings
 from ptt.diagnostics.parsers.io.tracebacks import EndingLog, without_bar
+from ptt.diagnostics.parsers.io.values import as_step
 from ptt.diagnostics.wording import counted
 
 ELSEWHERE: Final = "elsewhere"  # the headline that lines read otherwise are, all of one kind
@@ -68,7 +70,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         if banners is not None:
             banners.append(block[:BANNER_BYTES])
             if sum(map(len, banners)) >= BANNER_BYTES:
-                yield from _setup(banners)
+                yield from console.setup(banners)
                 banners = None
         lines = block.split(b"\n")
         torn = lines.pop() if is_torn(block) else None
@@ -77,20 +79,8 @@ def read(file: RunFile) -> Iterator[Piece]:
         if torn is not None:
             yield from console.torn(torn)
         yield from console.flush()
-    yield from _setup(banners or [])
+    yield from console.setup(banners or [])
     yield from console.close()
-
-
-def _setup(beginning: list[bytes]) -> Iterator[Context]:
-    """Yield the versions and settings that programs print when they start."""
-    text = ESCAPES.sub("", b"".join(beginning).decode("utf-8", "replace"))
-    packages, named = banner_packages(text), namespace_arguments(text)
-    settings = printed_settings(text) or named
-    listed = {} if settings else listed_arguments(text)
-    if packages or settings or listed:
-        yield Context(
-            facts=safe_settings(named), settings=kept(settings or listed), in_part=bool(listed), packages=packages
-        )
 
 
 def _may_be_cut(last: bytes) -> bool:
@@ -129,8 +119,21 @@ class ConsoleReader:
         self.by_epoch: set[frozenset[str]] = set()  # names of rows placed at their epoch, so all such rows are
         self.frameworks: set[str] = set()
         self.announced: int | None = None
+        self.spacing: int | None = None  # steps from one row to the next, by the settings
         self.planned: int | None = None
         self.last: bytes = b""
+
+    def setup(self, beginning: list[bytes]) -> Iterator[Context]:
+        """Yield the versions and settings that programs print when they start."""
+        text = ESCAPES.sub("", b"".join(beginning).decode("utf-8", "replace")).replace("\r\n", "\n")
+        packages, named = banner_packages(text), namespace_arguments(text)
+        settings = printed_settings(text) or named or printed_fields(text)
+        listed = {} if settings else listed_arguments(text)
+        self.spacing = as_step(settings.get("logging_steps"))
+        if packages or settings or listed:
+            yield Context(
+                facts=safe_settings(named), settings=kept(settings or listed), in_part=bool(listed), packages=packages
+            )
 
     @property
     def place(self) -> int:
@@ -357,7 +360,7 @@ class ConsoleReader:
         self._recurring()
         yield from self.flush()
         yield from self._counted()
-        placement = self.bars.placement(self.announced) if self.placing else None
+        placement = self.bars.placement(self.announced, self.spacing) if self.placing else None
         if placement is not None:
             steps = pl.Series(placement.steps, dtype=pl.Int64)
             for frame in self.held:

@@ -267,10 +267,13 @@ class ProgressBars:
         self.rows.append(PrintedRow(training=training, closing=closing, epoch=epoch, total=total, at=at))
         self.after.append(None)
 
-    def placement(self, total: int | None) -> Placement | None:
-        """Place the rows; `total` is the number of steps that the trainer announced. None if nothing is certain."""
+    def placement(self, total: int | None, spacing: int | None = None) -> Placement | None:
+        """Place the rows; None if nothing is certain.
+
+        `total`: the number of steps that the trainer announced; `spacing`: of its rows, by its settings.
+        """
         training = sum(row.training for row in self.rows)
-        if training < MIN_ROWS or sum(row.closing for row in self.rows) > 1:  # several runs in one console
+        if not training or (training < MIN_ROWS and not spacing) or sum(row.closing for row in self.rows) > 1:  # several runs in one console
             return None
         totals = (
             [total]
@@ -281,7 +284,9 @@ class ProgressBars:
         )
         for candidate in totals:
             if candidate >= training:
-                found = self._by_marks(candidate) or self._by_neighbours(candidate) or self._by_spacing(candidate)
+                found = self._by_spacing(candidate, range(spacing, spacing + 1) if spacing else None)
+                if training >= MIN_ROWS:
+                    found = self._by_marks(candidate) or self._by_neighbours(candidate) or found
                 if found:
                     return found
         return None
@@ -291,7 +296,7 @@ class ProgressBars:
         closed = any(row.closing for row in self.rows)
         training = [index for index, row in enumerate(self.rows) if row.training]
         if len(marks) == len(training) < len(self.rows):
-            steps = _carried(self.rows, marks)
+            steps = self._carried(marks)
         elif len(marks) == len(self.rows) or (len(marks) > len(self.rows) and not closed):
             steps = tuple(marks[: len(self.rows)])
         else:
@@ -317,7 +322,7 @@ class ProgressBars:
         if len(spacing) != 1 or min(spacing) < 1 or not self._fits(known, training, total):
             return None
         by = f"progress bars, one row every {spacing.pop()} steps"
-        return Placement(steps=_carried(self.rows, known), by=by, total=total)
+        return Placement(steps=self._carried(known), by=by, total=total)
 
     def _caught_up(self, known: list[int], training: Sequence[int], total: int) -> list[int]:
         """Return evenly spaced steps if some bars were drawn late, as by tqdm after a resume; else the same steps."""
@@ -327,12 +332,12 @@ class ProgressBars:
         fit = not left and agree >= ON_TIME * len(known) and self._between_bars(even, training, total)
         return even if fit else known
 
-    def _by_spacing(self, total: int) -> Placement | None:
+    def _by_spacing(self, total: int, known: range | None) -> Placement | None:
         training = [index for index, row in enumerate(self.rows) if row.training]
         closed = next((row for row in self.rows if row.closing), None)
         count = len(training)
         fitting: list[tuple[int, list[int]]] = []
-        for spacing in range(1, total // count + 2):
+        for spacing in known or range(1, total // count + 2):
             for first in (0, 1):  # `logging_first_step` adds a row at step 1
                 steps = [spacing * (number + 1 - first) or 1 for number in range(count)]
                 if (first and spacing == 1) or steps[-1] > total or (closed and steps[-1] + spacing <= total):
@@ -343,7 +348,7 @@ class ProgressBars:
             return None
         spacing, steps = fitting[0]
         return Placement(
-            steps=_carried(self.rows, steps), by=f"progress bars, one row every {spacing} steps", total=total
+            steps=self._carried(steps), by=f"progress bars, one row every {spacing} steps", total=total
         )
 
     def _fits(self, steps: Sequence[int], training: Sequence[int], total: int) -> bool:
@@ -369,13 +374,16 @@ class ProgressBars:
                 return False
         return True
 
+    def _carried(self, steps: Sequence[int]) -> tuple[int, ...]:
+        """Return rows with evaluations at the step of the training row before them, and the closing row at the last.
 
-def _carried(rows: Sequence[PrintedRow], steps: Sequence[int]) -> tuple[int, ...]:
-    """Return rows with evaluations and the closing row at the step of the training row before them."""
-    placed: list[int] = []
-    following = iter(steps)
-    step = 0
-    for row in rows:
-        step = next(following) if row.training else step
-        placed.append(step)
-    return tuple(placed)
+        The closing row holds what was measured since the row before: the bar behind it shows the end.
+        """
+        placed: list[int] = []
+        following = iter(steps)
+        step = 0
+        for row, after in zip(self.rows, self.after, strict=True):
+            step = next(following) if row.training else step
+            ended = row.closing and after is not None and after[0] == after[1] == row.total
+            placed.append(after[1] if ended and after is not None else step)
+        return tuple(placed)
