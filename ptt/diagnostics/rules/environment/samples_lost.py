@@ -182,8 +182,8 @@ def _never_scored(evidence: Evidence, lost: Series | None) -> Finding | None:
         return None
     return Finding(
         severity=Severity.MEDIUM,
-        claim=f"{values.sum():.0f} times the scorer could not read an answer, by the console, from the first logged "
-        f"step to the last; `{never.raw_name}` is exactly 0 throughout: it does not tell right answers from wrong ones",
+        claim=f"{values.sum():.0f} times the scorer could not read an answer, by the console; "
+        f"`{never.raw_name}` is exactly 0 throughout: it does not tell right answers from wrong ones",
         observed=float(values.sum()),
         limit=0.0,
         unit="samples",
