@@ -154,13 +154,13 @@ def _failed(evidence: Evidence, first: int, last: int) -> _Failed | None:
     found: list[tuple[float, _Failed]] = []
     for series in evidence.evaluation.failures if evidence.evaluation is not None else ():
         steps, values = series.finite()
-        near = np.flatnonzero((steps >= first - NEAR) & (steps <= last + NEAR))
-        before = values[steps < first - NEAR]
-        if not len(before) or not len(near):
+        failing = (values >= MIN_FAILED) & (steps >= first - NEAR) & (steps <= last + NEAR)
+        at = int(np.argmax(failing))
+        if not failing.any() or not at:
             continue
-        was, now = float(before.max()), float(values[near[0]])
-        if now >= MIN_FAILED and was <= FAILED_BEFORE * now:
-            told = _Failed(name=series.raw_name, step=int(steps[near[0]]), change=f"{sig(was)} to {sig(now)}")
+        was, now = float(values[:at].max()), float(values[at])
+        if was <= FAILED_BEFORE * now:
+            told = _Failed(name=series.raw_name, step=int(steps[at]), change=f"{sig(was)} to {sig(now)}")
             found.append((now, told))
     return max(found, key=lambda one: (one[0], one[1].name))[1] if found else None
 

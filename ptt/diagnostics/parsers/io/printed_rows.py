@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter as Tally
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ MAX_HEADLINES: Final = 200_000
 SHAPE_CHARS: Final = 60
 MIN_SHARE: Final = 0.9  # of rows that follow a headline of their own; a resumed run counts some twice
 DIGITS: Final = re.compile(r"\d+")
+MAX_TOTALS: Final = 4  # of counts that belong together: batches of training, and data sets of evaluation
 CHECKED_ROWS: Final = 50  # with the same names, checked for a preceding sample: the others are like these
 SAMPLE_LINES: Final = 400  # before a row, within which its sample begins: an answer is long
 SAMPLE: Final = re.compile(
@@ -140,8 +142,24 @@ class Uncounted:
         for names, alone in self._rows.items():
             headed = self._headed.get(names, []) if len(alone) >= MIN_RECURRING else []
             rows = sorted((*alone, *(headed if MIN_RECURRING * len(headed) <= len(alone) else ())), key=_line)
+            rows = _of_one_total(rows)
             if len(rows) >= MIN_RECURRING and any(row.values != rows[0].values for row in rows):
                 yield rows
+
+
+def _of_one_total(rows: list[UncountedRow]) -> list[UncountedRow]:
+    """Return the rows of counts whose total comes most often, where there are a few: batches, and evaluations."""
+    if not rows or len(rows[0].values) < 2 or not all(_counts(row.values) for row in rows):
+        return rows
+    totals = [sum(value or 0.0 for value in row.values.values()) for row in rows]
+    tally = Tally(totals)
+    if not 1 < len(tally) <= MAX_TOTALS or min(tally.values()) < MIN_RECURRING:
+        return rows
+    return [row for row, total in zip(rows, totals, strict=True) if total == tally.most_common(1)[0][0]]
+
+
+def _counts(values: Values) -> bool:
+    return all(value is not None and value >= 0 and value.is_integer() for value in values.values())
 
 
 class EpochSteps:
@@ -273,7 +291,8 @@ class ProgressBars:
         `total`: the number of steps that the trainer announced; `spacing`: of its rows, by its settings.
         """
         training = sum(row.training for row in self.rows)
-        if not training or (training < MIN_ROWS and not spacing) or sum(row.closing for row in self.rows) > 1:  # several runs in one console
+        several = sum(row.closing for row in self.rows) > 1  # runs in one console
+        if several or training < (1 if spacing else MIN_ROWS):
             return None
         totals = (
             [total]
@@ -347,9 +366,7 @@ class ProgressBars:
         if len(fitting) != 1:
             return None
         spacing, steps = fitting[0]
-        return Placement(
-            steps=self._carried(steps), by=f"progress bars, one row every {spacing} steps", total=total
-        )
+        return Placement(steps=self._carried(steps), by=f"progress bars, one row every {spacing} steps", total=total)
 
     def _fits(self, steps: Sequence[int], training: Sequence[int], total: int) -> bool:
         """Return whether no bar behind a row counts less than the row's step, and the epochs grow as the steps do."""

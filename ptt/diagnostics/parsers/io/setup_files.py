@@ -403,7 +403,7 @@ _FIELDS: Final = re.compile(
 
 
 def printed_fields(text: str) -> dict[str, Any]:
-    """Return the arguments that a Hugging Face trainer prints of itself: `GRPOConfig(`, then a name and value a line."""
+    """Return the arguments that a Hugging Face trainer prints: `GRPOConfig(`, then a name and its value a line."""
     match = _FIELDS.search(text)
     fields = (line.removesuffix(",").partition("=") for line in match[1].splitlines()) if match else ()
     return {name: _scalar(value) for name, _, value in fields if not value.startswith("<")}

@@ -60,7 +60,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _dated_by_values(series: Series, fall: BaselineShift) -> BaselineShift:
-    """Return the fall with the step at which single answers' means crossed the limit: the mean of many does so later."""
+    """Return the fall with the step at which single values crossed the limit: their mean does so later."""
     steps, values = series.finite()
     shortened = derived(series, steps, fall.early / np.maximum(values, 1.0))
     crossed = passed_by_values(shortened, fall.early / fall.limit, fall.onset)
