@@ -360,7 +360,8 @@ def test_a_scorer_that_never_reads_an_answer_is_told_where_nothing_is_earned(
     tmp_path: Path, reward: float, told: bool
 ) -> None:
     read = "answer_parsed: [], gold_parsed: [], reward: 0.0\n" * 4
-    row = "step {at} - rewards/accuracy_reward/mean: {reward} - rewards/format_reward/mean: 0.{at} - loss: 0.{at}\n"
+    names = ("rewards/accuracy_reward/mean:{reward}", "rewards/format_reward/mean:0.{at}", "response_length/mean:5{at}")
+    row = " - ".join(("step:{at}", *names)) + "\n"
     run = tmp_path / "run"
     run.mkdir()
     (run / "out.log").write_text("".join(read + row.format(at=at, reward=reward) for at in range(1, 10)))
