@@ -41,6 +41,7 @@ class RunEnd:
     source: str | None = None  # the file that says so
     place: str | None = None  # the line that raised an exception, `reward_fn.py:41`
     last_line: str | None = None  # of the console, if it does not show the end itself
+    saved: bool = False  # the record is a trainer's state, saved before the end: nothing later can be in it
     raised_after: str | None = None  # an exception after training had completed
 
 
@@ -194,7 +195,9 @@ def read_end(
         if rate is not None and (at := _schedule_ended(rate, progress)):
             return RunEnd(ending=Ending.COMPLETED, known_by=f"its learning rate had decayed to {at}")
         source = None if last is None else last.source
-        return RunEnd(ending=_silent(run, progress), source=source, last_line=None if last is None else last.text)
+        silent = _silent(run, progress)
+        saved = silent is Ending.SHORT and last is None and run.context.get("global_step") == progress.step
+        return RunEnd(ending=silent, source=source, last_line=None if last is None else last.text, saved=saved)
     place = PLACE.search(event.text)
     return RunEnd(
         ending=ending,

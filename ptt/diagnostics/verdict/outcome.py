@@ -57,6 +57,7 @@ ENDED: Final = {
 ACCURACY_WORDS: Final = frozenset({"accuracy", "acc", "accuracies"})
 TEACHER_WORDS: Final = frozenset({"teacher", "reverse", "forward", "distill", "distillation", "student"})
 BY_KEY: Final = re.compile(r"KeyboardInterrupt|SIGINT|keyboard", re.IGNORECASE)
+SAVED: Final = "where trainer_state.json was saved: nothing later is in it"
 MINUTE, HOUR = 60.0, 3600.0
 
 
@@ -168,7 +169,7 @@ def _how_ended(end: RunEnd, progress: Progress) -> str:
         case _ if progress.step is None:
             text = "No step is recorded"
         case Ending.SHORT:
-            text = f"The log ends {at}, and nothing says why"
+            text = f"The log ends {at}, {SAVED if end.saved else 'and nothing says why'}"
         case _:
             planned = "" if progress.planned else "; how many were planned is not recorded"
             text = f"The log ends {at}{planned}"

@@ -7,9 +7,10 @@ sequence (TRL's `objective/kl`) is compared with the limit times the mean length
 for a sum where it says so, or where it is several nats and far above an entropy that hardly moved.
 Why it matters: the policy has left the region where the reference and the KL penalty mean anything. This average moves
 last: the tails of the log-ratio can move hundreds of steps before it.
-What it is not: a KL that lies as high at the first log as later on. That is a note on the settings: the reference is
-not the policy that training starts from, and medium where the reward never rose. Nor one that crept up along the whole run as the reward rose, to less than
-1.5 times the limit: that is a note too, as is a largest KL that came to lie further above the mean.
+What it is not: a KL that lies as high at the first log as later on. That is a note on the settings, medium where the
+reward never rose: the reference is not the policy that training starts from. Nor one that crept up along the whole run
+as the reward rose, to less than 1.5 times the limit: that is a note too, as is a largest KL that came to lie further
+above the mean.
 What to do: if the tails grew first, treat those. Otherwise roll back to the last healthy checkpoint. Then, one at a
 time and in this order: lower the learning rate, run fewer epochs per batch, stop updates on a batch at a target KL,
 check the scale of advantages and rewards.

@@ -130,9 +130,8 @@ def _interruption(evidence: Evidence, end: RunEnd, progress: Progress) -> Findin
     told = end.ending not in (Ending.OPEN, Ending.SHORT)
     line = "" if end.last_line is None or told else f'; the last line of its console: "{end.last_line[:MAX_LINE]}"'
     why = f": {end.known_by}" if end.known_by else ""
-    silent = {Ending.OPEN: ", and its log was never closed", Ending.SHORT: ", and nothing shows why"}.get(
-        end.ending, ""
-    )
+    short = ", where trainer_state.json was saved" if end.saved else ", and nothing shows why"
+    silent = {Ending.OPEN: ", and its log was never closed", Ending.SHORT: short}.get(end.ending, "")
     claim = f"{HOW[end.ending]}{progress.at}{why}{silent}{line}"
     return replace(
         _finding(evidence, end, progress, severity=Severity.INFO if told else Severity.LOW, claim=claim),
