@@ -111,6 +111,7 @@ MEMORY: Final = re.compile(
 )
 """Lines of a process that memory ended; one that handled it ("could not load: CUDA out of memory") has not ended."""
 RAISED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?(?::|$| \()")
+EXCEPTION: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:\(\w+\))?(?::|$| \()")
 PRINTED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w+(?:Error|Exception|Interrupt)(?::|$)")
 FATAL: Final = re.compile(
     r"^Traceback \(most recent call last\)|\bSIG(?:SEGV|ABRT|BUS)\b|Segmentation fault|^Aborted\b|^Bus error|"
@@ -129,6 +130,11 @@ INTERRUPT_CODES: Final[Mapping[int, Ending]] = {
     130: Ending.STOPPED, 137: Ending.KILLED, 143: Ending.KILLED, -9: Ending.KILLED, -15: Ending.KILLED,
 }  # fmt: skip
 WANDB_INTERRUPT: Final = 255  # `ExitHooks` of wandb/wandb: the code it writes for a KeyboardInterrupt, and no other
+
+
+def raised_words(text: str) -> str:
+    """Return what a script did that met this: it raised an exception, or was ended from outside."""
+    return f"raised {text}" if EXCEPTION.match(text) else f"was ended: {text.removeprefix('error: ')}"
 
 
 def progress_of(run: Run) -> Progress:

@@ -12,7 +12,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.outcome_series import LOSSES, MAX_SERIES, is_bookkeeping
-from ptt.diagnostics.evidence.run_end import Ending, Progress, RunEnd, progress_of, read_end
+from ptt.diagnostics.evidence.run_end import Ending, Progress, RunEnd, progress_of, raised_words, read_end
 from ptt.diagnostics.evidence.separate_starts import JUDGED, RUNS
 from ptt.diagnostics.metrics.name_words import LOSS_WORDS, is_outcome, is_reward, words_of
 from ptt.diagnostics.model import (
@@ -173,7 +173,7 @@ def _how_ended(end: RunEnd, progress: Progress) -> str:
         case _:
             planned = "" if progress.planned else "; how many were planned is not recorded"
             text = f"The log ends {at}{planned}"
-    after = f", then its script raised {shortened(end.raised_after, MAX_CAUSE)}" if end.raised_after else ""
+    after = f", then its script {raised_words(shortened(end.raised_after, MAX_CAUSE))}" if end.raised_after else ""
     return f"{text}{after}."
 
 

@@ -20,7 +20,15 @@ from dataclasses import replace
 from typing import Final
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.run_end import CONSEQUENCE, DONE_SHARE, Ending, Progress, RunEnd, progress_of
+from ptt.diagnostics.evidence.run_end import (
+    CONSEQUENCE,
+    DONE_SHARE,
+    Ending,
+    Progress,
+    RunEnd,
+    progress_of,
+    raised_words,
+)
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.systems import end_of
@@ -149,7 +157,7 @@ def _after_completion(evidence: Evidence, end: RunEnd, progress: Progress) -> tu
     """Return the note on what a script raised when training had ended, or on an end before the last step."""
     claim = ""
     if end.raised_after is not None:
-        claim = f"After training had completed{progress.at} the script raised {end.raised_after}"
+        claim = f"After training had completed{progress.at} the script {raised_words(end.raised_after)}"
     elif progress.share is not None and progress.planned and progress.planned - (progress.step or 0) > progress.spacing:
         claim = f"The run says that it completed{progress.at}"
     if not claim:
