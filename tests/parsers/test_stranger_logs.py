@@ -972,10 +972,11 @@ CALL = (
 )
 
 
+@pytest.mark.parametrize("quote", ["'", '"'])
 @pytest.mark.parametrize("width", [77, 80, 121, 182])
-def test_a_log_call_that_a_terminal_broke_is_read_as_one(tmp_path: Path, width: int) -> None:
+def test_a_log_call_that_a_terminal_broke_is_read_as_one(tmp_path: Path, width: int, quote: str) -> None:
     rows = [(4.5 - at / 4, at / 16) for at in range(1, 7)]
-    calls = (CALL.format(loss=loss, reward=reward) for loss, reward in rows)
+    calls = [CALL.format(loss=loss, reward=reward).replace("'", quote) for loss, reward in rows]
     broken = (call[at : at + width].rstrip() for call in calls for at in range(0, len(call), width))
     path = tmp_path / "out.txt"
     path.write_text(lines("Device: cuda", *broken, "Saved to out"))
@@ -1016,3 +1017,10 @@ def test_counts_of_an_evaluation_do_not_mix_with_those_of_batches(tmp_path: Path
     path.write_text(lines("Device: cuda", *(str(printed) for part in parts for printed in part)))
     found = curves_of(path)
     assert [value for _, value in found["console:reward_0"]] == [200.0 + at for at in range(12)]
+
+
+def test_a_dict_that_python_breaks_behind_long_entries_is_read_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    entries = "{{'rewards/format_reward_function_of_ours/mean': 0.5,\n 'loss': {loss},\n 'reward': 0.25}}"
+    path.write_text(lines("Device: cuda", *(entries.format(loss=4 / at) for at in range(1, 5))))
+    assert [value for _, value in curves_of(path)["console:loss"]] == [4 / at for at in range(1, 5)]

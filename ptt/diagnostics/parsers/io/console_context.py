@@ -182,7 +182,7 @@ class ConsoleContext:
             if self._dict.open:
                 return None
             line = line if whole is None else whole.encode()
-        if b"{'" in line and self._dict.wraps(line):
+        if (b"{'" in line or b'{"' in line) and b"}" not in line and self._dict.wraps(line):
             return None
         row = self._row(line, line.lower())
         if row is None:

@@ -19,7 +19,7 @@ TOKEN: Final = re.compile(
     r"|(?P<word>[^\s,:{}\[\]()'\"]{1,400}+)|(?P<sign>[{}\[\]),:]))",
     re.DOTALL,
 )
-FIRST_PAIR: Final = re.compile(r"\{'[^'\\]{1,200}': ")
+FIRST_PAIR: Final = re.compile(r"\{(['\"])[^'\"\\]{1,200}\1: ")
 OPENS: Final = re.compile(r"\{\s*+['\"]")
 LABEL: Final = re.compile(r"([^\W\d][\w./-]{0,60}(?: [A-Za-z_./-]{1,30}){0,2})\s?[:=]\s?$")
 GENERIC: Final = frozenset(
@@ -33,6 +33,7 @@ MAX_LINES: Final = 120  # of one dict printed over several: a configuration is l
 CONTINUES: Final = re.compile(r"[\s'\"}\])]")
 MIN_WIDTH: Final = 40  # columns of a terminal that broke a line: a narrower one shows no log
 WRAP_SLACK: Final = 2  # columns by which broken lines differ: a space at the end is left out, a wide sign not split
+OPEN_ENDS: Final = ("{", ",", "[")  # of lines behind which Python breaks a dict
 CUT_SPACE: Final = re.compile(r"[,:]$")  # the end of a line behind which a dict has a space
 
 
@@ -164,21 +165,20 @@ class OpenDict:
         self._width = 0  # of the terminal that breaks a log call into lines; 0 where Python breaks it
 
     def wraps(self, line: bytes) -> bool:
-        """Start at a log call's first line, cut at a terminal's width: it breaks anywhere, within words too."""
+        """Start at a log call's first line without its end, cut at a terminal's width: anywhere, within words too."""
         text = line.decode("utf-8", "replace").rstrip()
-        start = text.find("{'")
-        if len(text) < MIN_WIDTH or start < 0 or not FIRST_PAIR.match(text, start) or "}" in text[start:]:
+        first = FIRST_PAIR.search(text) if len(text) >= MIN_WIDTH else None
+        if first is None:
             return False
-        self._lines, self._depth, self._width = [text], 1, len(text)
+        self._lines, self._depth, self._width = [text], text.count("{", first.start()), len(text)
         return True
 
     def begins(self, line: bytes) -> bool:
         """Start at a line where a dict opens but does not end."""
-        tail = line.rstrip()
-        if not tail.endswith((b"{", b",", b"[")) or line.count(b"{") <= line.count(b"}"):
+        text = line.decode("utf-8", "replace").rstrip()
+        if not text.endswith(OPEN_ENDS) or line.count(b"{") <= line.count(b"}"):
             return False
-        text = tail.decode("utf-8", "replace")
-        if not tail.endswith(b"{") and not OPENS.search(text):
+        if not text.endswith("{") and not OPENS.search(text):
             return False
         self._lines, self._depth, self._width = [text], line.count(b"{") - line.count(b"}"), 0
         return True
@@ -196,6 +196,8 @@ class OpenDict:
     def add(self, line: bytes) -> str | None:
         """Take a line of it, and return all of it where it ends; `open` is False then, or where it cannot go on."""
         text = line.decode("utf-8", "replace").rstrip()
+        if len(self._lines) == 1 and self._lines[0].endswith(OPEN_ENDS) and not self._fills(text):
+            self._width = 0  # broken behind an entry, as Python does
         if not (self._fills(text) if self._width else CONTINUES.match(text)) or len(self._lines) >= MAX_LINES:
             self._lines = []
             return None
