@@ -83,3 +83,11 @@ ONE: dict[str, Callable[[], Rows]] = {
 @pytest.mark.parametrize("name", ONE)
 def test_one_run_stays_one(tmp_path: Path, name: str) -> None:
     assert told(tmp_path, ONE[name]())[0] == []
+
+
+def test_starts_of_any_length_are_told_apart_where_most_are_short(tmp_path: Path) -> None:
+    lengths = (1, 3, 3, 10, 2, 2, 1, 5, 10, 1, 1, 9, 3, 2)
+    rows = [row for seed, length in enumerate(lengths) for row in rows_of(seed, last=length)]
+    (note,), steps, _ = told(tmp_path, rows)
+    assert "This file holds 14 runs" in note
+    assert steps == (1, 9)

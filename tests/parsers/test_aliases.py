@@ -34,6 +34,9 @@ EXPECTED = {
     "eval/reward": "eval/reward",
     "tools/call_frequency": "tools/call_frequency",
     "perf/time_per_step": "time/step",
+    "critic_score_mean": "reward/mean",
+    "actor_pg_clipfrac": "clip/frac",
+    "completions_mean_length": "len/response_mean",
 }
 
 UNKNOWN = (
@@ -287,3 +290,9 @@ def test_names_tell_the_framework_where_only_one_logs_them() -> None:
     assert framework_of(["train/frac_reward_zero_std", "train/loss"]) == "trl"
     assert framework_of(["train/loss", "loss", "reward"]) is None
     assert framework_of(["actor/pg_loss", "policy/final_loss"]) is None
+
+
+def test_a_framework_that_logs_another_s_names_too_is_told_by_its_own() -> None:
+    assert framework_of(["actor/pg_loss", "actor/train_infer_diff_mean"]) == "roll"
+    assert framework_of(["actor_pg_loss", "actor_grad_norm"]) == "verl"
+    assert framework_of(["actor_grad_norm"]) == "openrlhf"

@@ -255,3 +255,12 @@ def test_a_head_that_ends_inside_a_character_is_a_text(tmp_path: Path) -> None:
     for shift in range(3):
         path = console(tmp_path, "x" * shift + "模型训练\n" * 9000 + ROWS)
         assert takers(run_file(path)) == ["console_log"]
+
+
+def test_an_exception_behind_rows_that_bars_place_is_of_the_last_of_them(tmp_path: Path) -> None:
+    bar = "\r {at}%|#   | {at}/40 [01:40<1:10:29, 9.69s/it]\n"
+    row = "{{'loss': 0.5, 'reward': 0.25, 'epoch': {epoch}}}\n"
+    told = "[step 4] lr: 1e-06 beta: 0.04 loss: 0.5\n"
+    rows = [bar.format(at=at) + row.format(epoch=at / 40) + (told if at == 4 else "") for at in range(1, 31)]
+    found = ends(console(tmp_path, "".join(rows) + RAISED))
+    assert (30, "exception", WHERE) in found

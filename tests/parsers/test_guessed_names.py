@@ -41,7 +41,7 @@ READ = {
     "policy/entropy": "entropy",
     "clip_frac": "clip/frac",
     "pg_clipfrac": "clip/frac",
-    "response_length_mean": "len/response_mean",
+    "mean_response_length": "len/response_mean",
     "mean_completion_tokens": "len/response_mean",
     "tool_error_rate": "tools/failure_frequency",
     "avg_turns": "turns/mean",

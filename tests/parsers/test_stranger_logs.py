@@ -964,3 +964,63 @@ def test_rows_behind_the_headline_of_an_epoch_belong_to_those_that_follow(tmp_pa
     path.write_text("--- Epoch 1/3 ---\n\n" + steps + "Traceback (most recent call last):\nKeyboardInterrupt\n")
     assert curves_of(path)["console:Loss"] == [(at, 4.5 - at / 4) for at in range(1, 9)]
     assert "exception" in _kinds(path, after=8)
+
+
+CALL = (
+    "{{'loss': {loss}, 'grad_norm': 0.16944053769111633, 'learning_rate': 1e-05, 'rewards/format/mean': "
+    "-0.7250000238418579, 'reward': {reward}, 'reward_std': 0.9192387461662292, 'epoch': 0.5}}"
+)
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+@pytest.mark.parametrize("width", [77, 80, 121, 182])
+def test_a_log_call_that_a_terminal_broke_is_read_as_one(tmp_path: Path, width: int, quote: str) -> None:
+    rows = [(4.5 - at / 4, at / 16) for at in range(1, 7)]
+    calls = [CALL.format(loss=loss, reward=reward).replace("'", quote) for loss, reward in rows]
+    broken = (call[at : at + width].rstrip() for call in calls for at in range(0, len(call), width))
+    path = tmp_path / "out.txt"
+    path.write_text(lines("Device: cuda", *broken, "Saved to out"))
+    found = curves_of(path)
+    assert found["console:loss"] == [(at, loss) for at, (loss, _) in enumerate(rows, start=1)]
+    assert found["console:reward"] == [(at, reward) for at, (_, reward) in enumerate(rows, start=1)]
+    assert {value for _, value in found["console:rewards/format/mean"]} == {-0.7250000238418579}
+
+
+def test_a_dict_that_is_cut_off_takes_no_line_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    cut = CALL.format(loss=9.0, reward=9.0)[:80]
+    rows = [CALL.format(loss=4 / at, reward=0.5) for at in range(1, 4)]
+    path.write_text(lines(rows[0], cut, rows[1], cut, "step skipped", rows[2]))
+    assert [value for _, value in curves_of(path)["console:loss"]] == [4.0, 2.0, 4 / 3]
+
+
+def test_few_rows_are_placed_by_the_spacing_that_the_trainer_printed(tmp_path: Path) -> None:
+    fields = lines("GRPOConfig(", *(f"name_{at}={at}," for at in range(8)), "logging_steps=10,", ")")
+    bar = "{}%|###   | {}/14 [01:00<00:30, 9.0s/it]\n"
+    place = "2026-01-18 16:33:12.772 | DEBUG    | __main__:accuracy_reward:112 - predict_answer: 57\n"
+    closing = "{'train_runtime': 133.8, 'reward': 0.25, 'epoch': 1.0}\n"
+    path = tmp_path / "out.txt"
+    row = "{'loss': 0.5, 'reward': 0.5, 'epoch': 0.71}\n"
+    path.write_text(
+        fields + bar.format(64, 9) + place + row + bar.format(71, 10) + place + closing + bar.format(100, 14)
+    )
+    found = curves_of(path)
+    assert found["reward"] == [(10, 0.5), (14, 0.25)]
+    assert "accuracy_reward" not in "".join(found)
+
+
+def test_counts_of_an_evaluation_do_not_mix_with_those_of_batches(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    batches = [{"reward_0": 200 + at, "reward_1": 56 - at} for at in range(12)]
+    evaluations = [{"reward_0": 600 - at, "reward_1": 424 + at} for at in range(3)]
+    parts = [(*batches[4 * at : 4 * at + 4], evaluation) for at, evaluation in enumerate(evaluations)]
+    path.write_text(lines("Device: cuda", *(str(printed) for part in parts for printed in part)))
+    found = curves_of(path)
+    assert [value for _, value in found["console:reward_0"]] == [200.0 + at for at in range(12)]
+
+
+def test_a_dict_that_python_breaks_behind_long_entries_is_read_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    entries = "{{'rewards/format_reward_function_of_ours/mean': 0.5,\n 'loss': {loss},\n 'reward': 0.25}}"
+    path.write_text(lines("Device: cuda", *(entries.format(loss=4 / at) for at in range(1, 5))))
+    assert [value for _, value in curves_of(path)["console:loss"]] == [4 / at for at in range(1, 5)]

@@ -127,3 +127,8 @@ def test_an_entropy_that_stays_high_matters_where_nothing_is_learnt() -> None:
     healthy(judged("entropy-high", {"entropy": level(0.8), "reward/mean": level(0.05)}))
     healthy(judged("entropy-high", {"entropy": np.linspace(3.5, 2.2, 100), "reward/mean": level(0.05)}))
     assert "no reward" in not_judged(judged("entropy-high", high)).reason
+
+
+def test_answers_that_shrink_at_once_are_dated_by_the_step_at_which_they_do() -> None:
+    found = broken(judged("length-collapse", {"len/response_mean": jump(380.0, 120.0, at=60, count=120)}))
+    assert found.onset_step == 61

@@ -529,3 +529,16 @@ def test_what_grows_within_each_period_alone_is_no_growth(interval: int, steps: 
     assert not {"tool-tail-growth", "tail-growth-everywhere"} & set(ids)
     assert found.signature.status == ("not_found" if steps // interval >= 12 else "cannot_say")
     assert steps // interval >= 12 or "whole periods are too few" in found.signature.reason
+
+
+def test_a_clip_fraction_of_exactly_1_is_counted_wrongly() -> None:
+    verdict = judged("clip-fraction-high", {"clip/frac": np.ones(60), "kl/ref": level(1e-8, 60)})
+    assert "exactly 1 at all 60" in not_judged(verdict).reason
+    broken(judged("clip-fraction-high", {"clip/frac": np.minimum(level(0.98, 60), 1.0)}))
+
+
+def test_a_kl_off_from_the_start_is_a_finding_where_the_reward_never_rose() -> None:
+    apart = {"kl/ref": level(1.8, 60)}
+    found = broken(judged("kl-over-target", apart | {"reward/mean": level(0.07, 60)}), severity=Severity.MEDIUM)
+    assert "the reward never rose" in found.claim
+    healthy(judged("kl-over-target", apart | {"reward/mean": np.linspace(0.1, 0.9, 60)}))

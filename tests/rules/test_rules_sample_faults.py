@@ -418,3 +418,17 @@ def test_a_selection_shows_where_training_gets_shorter_and_the_evaluation_does_n
     (found,) = findings_of(diagnosed(tmp_path, {}, more), "survivors-only")
     assert "as test/env/correct measures them" in found.claim
     assert "env/turns_per_episode" in found.claim
+
+
+@pytest.mark.parametrize(("reward", "told"), [(0.0, True), (0.25, False)])
+def test_a_scorer_that_never_reads_an_answer_is_told_where_nothing_is_earned(
+    tmp_path: Path, reward: float, told: bool
+) -> None:
+    read = "answer_parsed: [], gold_parsed: [], reward: 0.0\n" * 4
+    names = ("rewards/accuracy_reward/mean:{reward}", "rewards/format_reward/mean:0.{at}", "response_length/mean:5{at}")
+    row = " - ".join(("step:{at}", *names)) + "\n"
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "out.log").write_text("".join(read + row.format(at=at, reward=reward) for at in range(1, 10)))
+    found = findings_of(ptt.diagnose(run), "samples-lost")
+    assert [("32 times" in one.claim or "36 times" in one.claim) for one in found] == [True] * told

@@ -284,3 +284,28 @@ def test_a_task_is_solved_where_its_answers_are_whole_since_groups_fell_silent(
         "len/clipped_frac": jump(early, late, at=130, count=240),
     }
     broken(judged("no-signal-groups", metrics), severity=severity, near=131)
+
+
+def test_rewards_of_0_show_no_missing_baseline() -> None:
+    rewards = np.zeros(60)
+    rewards[[20, 40]] = 0.01
+    not_judged(judged("advantages-without-baseline", {"reward/mean": rewards, "advantage/mean": 0.0 * rewards}))
+    earned = level(0.5, 60)
+    broken(judged("advantages-without-baseline", {"reward/mean": earned, "advantage/mean": earned}))
+
+
+def test_one_wrong_answer_to_all_is_no_solved_task() -> None:
+    silent = np.arange(60) % 4 > 0
+    spread = series_of("reward/std", np.where(silent, 0.0, 0.2))
+    for usual, severity in ((0.64, Severity.MEDIUM), (1.0, Severity.LOW)):
+        reward = np.where(silent, usual, usual - 0.05)
+        found = broken(judged("no-signal-groups", {"reward/mean": reward, "reward/std": spread}), severity=severity)
+        assert ("one answer to all may earn it" in found.claim) == (severity is Severity.MEDIUM)
+
+
+def test_a_reward_that_rose_from_below_0_did_not_fall_by_ending_under_half_of_its_best() -> None:
+    cut = {"len/clipped_frac": level(0.95)}
+    rose = np.r_[level(-3.0, 30), level(0.3, 30), level(0.1, 40)]
+    assert "rose meanwhile" in broken(judged("truncated-share", cut | {"reward/mean": rose})).claim
+    fell = np.r_[level(-3.0, 30), level(0.3, 30), level(-2.5, 40)]
+    assert "while the reward fell" in broken(judged("truncated-share", cut | {"reward/mean": fell})).claim

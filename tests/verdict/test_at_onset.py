@@ -117,3 +117,13 @@ def test_a_start_some_steps_before_a_fall_is_told_with_its_distance(tmp_path: Pa
     claim = fall_of(judged(tmp_path, {BREAKS - 5: ["Restored checkpoint state, resuming from training step 45"]}))
     assert "it begins 6 steps after the run was started again at step 44" in claim
     assert "adapter" in claim
+
+
+@pytest.mark.parametrize("failing", [True, False])
+def test_failures_of_an_evaluation_at_the_onset_are_told(tmp_path: Path, failing: bool) -> None:
+    def evaluated(step: int, generator: np.random.Generator) -> dict[str, float]:
+        timeouts = {"val-aux/nq/search_timeout_count/mean@1": 0.75 * (failing and step >= BREAKS)}
+        return collapse(step, generator) | (timeouts if step % 10 == 0 else {})
+
+    told = f"in the evaluation of step {BREAKS} val-aux/nq/search_timeout_count/mean@1 went from 0 to 0.75"
+    assert (told in fall_of(judged(tmp_path, {}, evaluated))) is failing

@@ -63,10 +63,12 @@ class Evaluation:
     settings: tuple[Setting, ...] = ()
     conditions: tuple[Condition, ...] = ()
     lengths: tuple[Series, ...] = ()  # of turns and texts in the evaluations
+    failures: tuple[Series, ...] = ()  # counts and shares of what failed in them: calls, episodes, scorings
     logged: tuple[str, ...] = ()  # everything recorded about evaluations, as spelt: losses and times too
 
 
 LENGTHS: Final = re.compile(r"turns|length|len(?:$|[/_])|tokens_per|num_tokens|steps_per_episode")
+FAILURES: Final = re.compile(r"(?i)error|fail|time.?out|timed_out|abort|unavailable")
 SPLIT_NAME: Final = re.compile(r"^(eval|test|validation|val-core|val-aux|val)(?:[/_])(.+)$")
 SPLIT_WORD: Final = re.compile(
     r"(?i)(?:^|[/_. -])(eval|evaluation|test|validation|val|dev|held[ _-]?out|holdout)(?:[/_. -]|$)"
@@ -100,7 +102,8 @@ def gather_evaluation(
         return None
     return Evaluation(
         figures=tuple(figures[key] for key in sorted(figures)), slices=logged.slices, settings=tuple(settings),
-        conditions=logged.conditions, lengths=logged.lengths, logged=tuple(sorted(names)),
+        conditions=logged.conditions, lengths=logged.lengths, failures=logged.failures,
+        logged=tuple(sorted(names)),
     )  # fmt: skip
 
 
@@ -130,6 +133,7 @@ def _logged_evaluation(metrics: pl.DataFrame, wide: WideMetrics) -> Evaluation:
         ),
         slices=tuple(logged_series for (_, name), logged_series in sorted(by_name.items()) if SLICE_NAME.match(name)),
         lengths=tuple(logged_series for (_, name), logged_series in sorted(by_name.items()) if LENGTHS.search(name)),
+        failures=tuple(logged_series for (_, name), logged_series in sorted(by_name.items()) if FAILURES.search(name)),
         settings=tuple(_settings_of_metrics(by_name)),
         conditions=tuple(
             Condition(name=name, series=logged_series)

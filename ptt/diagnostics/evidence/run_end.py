@@ -41,6 +41,7 @@ class RunEnd:
     source: str | None = None  # the file that says so
     place: str | None = None  # the line that raised an exception, `reward_fn.py:41`
     last_line: str | None = None  # of the console, if it does not show the end itself
+    saved: bool = False  # the record is a trainer's state, saved before the end: nothing later can be in it
     raised_after: str | None = None  # an exception after training had completed
 
 
@@ -110,6 +111,7 @@ MEMORY: Final = re.compile(
 )
 """Lines of a process that memory ended; one that handled it ("could not load: CUDA out of memory") has not ended."""
 RAISED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?(?::|$| \()")
+EXCEPTION: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:\(\w+\))?(?::|$| \()")
 PRINTED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w+(?:Error|Exception|Interrupt)(?::|$)")
 FATAL: Final = re.compile(
     r"^Traceback \(most recent call last\)|\bSIG(?:SEGV|ABRT|BUS)\b|Segmentation fault|^Aborted\b|^Bus error|"
@@ -128,6 +130,11 @@ INTERRUPT_CODES: Final[Mapping[int, Ending]] = {
     130: Ending.STOPPED, 137: Ending.KILLED, 143: Ending.KILLED, -9: Ending.KILLED, -15: Ending.KILLED,
 }  # fmt: skip
 WANDB_INTERRUPT: Final = 255  # `ExitHooks` of wandb/wandb: the code it writes for a KeyboardInterrupt, and no other
+
+
+def raised_words(text: str) -> str:
+    """Return what a script did that met this: it raised an exception, or was ended from outside."""
+    return f"raised {text}" if EXCEPTION.match(text) else f"was ended: {text.removeprefix('error: ')}"
 
 
 def progress_of(run: Run) -> Progress:
@@ -194,7 +201,9 @@ def read_end(
         if rate is not None and (at := _schedule_ended(rate, progress)):
             return RunEnd(ending=Ending.COMPLETED, known_by=f"its learning rate had decayed to {at}")
         source = None if last is None else last.source
-        return RunEnd(ending=_silent(run, progress), source=source, last_line=None if last is None else last.text)
+        silent = _silent(run, progress)
+        saved = silent is Ending.SHORT and last is None and run.context.get("global_step") == progress.step
+        return RunEnd(ending=silent, source=source, last_line=None if last is None else last.text, saved=saved)
     place = PLACE.search(event.text)
     return RunEnd(
         ending=ending,

@@ -21,7 +21,7 @@ from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 MIN_CALLS: Final = 4  # log calls that make a start a run: with fewer, the later one's values win there anyway
-MIN_SHORT_STARTS: Final = 3  # that all end before MIN_CALLS calls: with two, one may be another process
+MIN_SHORT_STARTS: Final = 3  # most of which end before MIN_CALLS calls: with two, one may be another process
 COMPLETE: Final = 0.5  # of the longest start's calls: from here on the last start counts as complete
 FROM_START: Final = 1.5  # logging intervals within which a start begins where the first did
 MAX_FALLS: Final = 0.2  # of the calls: more falls mean parallel writers, which go back at every step
@@ -122,14 +122,14 @@ def _judged(source: str, calls: pl.DataFrame, edges: tuple[int, ...]) -> Starts:
 
 
 def _short_starts(steps: IntArray) -> list[int]:
-    """Return where each start begins in a file of only short starts; empty for any other file.
+    """Return where each start begins in a file of mostly short starts; empty for any other file.
 
     Neither parallel writers, which repeat each step, nor a counter that restarts each epoch at equal length, count as
     starts.
     """
     bounds = np.flatnonzero(np.diff(steps, prepend=steps[:1]) <= 0)
     lengths = np.diff(bounds, append=len(steps))
-    if len(bounds) < MIN_SHORT_STARTS or np.ptp(lengths) == 0 or lengths.max() >= MIN_CALLS:
+    if len(bounds) < MIN_SHORT_STARTS or np.ptp(lengths) == 0 or np.median(lengths) >= MIN_CALLS:
         return []
     return bounds.tolist() if bool((steps[bounds] == steps.min()).all()) else []
 

@@ -37,8 +37,10 @@ def _table() -> _Table:
                     patterns.append((spelling_pattern(raw), name))
                 elif exact.setdefault(raw, name) != name:
                     raise ValueError(f"metrics.toml: `{raw}` stands under both {exact[raw]} and {name}")
+    folders = frozenset(data["flattened"]["folders"])
+    flattened = {raw.replace("/", "_"): name for raw, name in exact.items() if raw.partition("/")[0] in folders}
     return _Table(
-        exact=exact,
+        exact=flattened | exact,
         patterns=tuple(patterns),
         reporters=tuple(data["reporters"]["prefixes"]),
         eval_prefixes=tuple(data["splits"]["eval"]),
@@ -58,6 +60,7 @@ def framework_of(raws: Iterable[str]) -> str | None:
     for raw in raws:
         spellings = [raw, *(raw.removeprefix(prefix) for prefix in table.reporters if raw.startswith(prefix))]
         frameworks.update(name for pattern, name in table.marks if any(map(pattern.fullmatch, spellings)))
+    frameworks -= {other for name in frameworks for other in document()["also_logs"].get(name, ())}
     return frameworks.pop() if len(frameworks) == 1 else None
 
 

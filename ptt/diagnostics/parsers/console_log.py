@@ -33,10 +33,12 @@ from ptt.diagnostics.parsers.io.setup_files import (
     kept,
     listed_arguments,
     namespace_arguments,
+    printed_fields,
     printed_settings,
 )
 from ptt.diagnostics.parsers.io.telemetry import ESCAPES, EventLog, Facts, safe_settings
 from ptt.diagnostics.parsers.io.tracebacks import EndingLog, without_bar
+from ptt.diagnostics.parsers.io.values import as_step
 from ptt.diagnostics.wording import counted
 
 ELSEWHERE: Final = "elsewhere"  # the headline that lines read otherwise are, all of one kind
@@ -69,7 +71,7 @@ def read(file: RunFile) -> Iterator[Piece]:
         if banners is not None:
             banners.append(block[:BANNER_BYTES])
             if sum(map(len, banners)) >= BANNER_BYTES:
-                yield from _setup(banners)
+                yield from console.setup(banners)
                 banners = None
         lines = block.split(b"\n")
         torn = lines.pop() if is_torn(block) else None
@@ -78,22 +80,8 @@ def read(file: RunFile) -> Iterator[Piece]:
         if torn is not None:
             yield from console.torn(torn)
         yield from console.flush()
-    yield from _setup(banners or [])
+    yield from console.setup(banners or [])
     yield from console.close()
-
-
-def _setup(beginning: list[bytes]) -> Iterator[Context]:
-    """Yield the versions and settings that programs print when they start."""
-    text = ESCAPES.sub("", b"".join(beginning).decode("utf-8", "replace"))
-    packages, named = banner_packages(text), namespace_arguments(text)
-    settings = printed_settings(text) or named
-    listed = {} if settings else listed_arguments(text)
-    if engine := engine_settings(text):
-        yield Context(facts={}, settings=kept(engine), in_part=True)
-    if packages or settings or listed:
-        yield Context(
-            facts=safe_settings(named), settings=kept(settings or listed), in_part=bool(listed), packages=packages
-        )
 
 
 def _may_be_cut(last: bytes) -> bool:
@@ -119,6 +107,7 @@ class ConsoleReader:
         self.numbers: list[int] = []  # for each such row, how many training rows came before
         self.marks: list[tuple[int, tuple[str, ...], bool]] = []  # for each: line, names, whether it is a sample's
         self.steps: list[int | None] = []  # for each: its step, if a headline gives it
+        self.stepped: list[int | None] = []  # for each: the last step that another row had named
         self.recurred: list[tuple[int, int]] = []  # lines of rows without a counter, and the places of these
         self.headed = 0  # rows placed at the step of a headline
         self.counted: list[pl.DataFrame] = []  # rows that count epochs or episodes, until it is known whether these do
@@ -131,15 +120,30 @@ class ConsoleReader:
         self.by_epoch: set[frozenset[str]] = set()  # names of rows placed at their epoch, so all such rows are
         self.frameworks: set[str] = set()
         self.announced: int | None = None
+        self.spacing: int | None = None  # steps from one row to the next, by the settings
         self.planned: int | None = None
         self.last: bytes = b""
+
+    def setup(self, beginning: list[bytes]) -> Iterator[Context]:
+        """Yield the versions and settings that programs print when they start."""
+        text = ESCAPES.sub("", b"".join(beginning).decode("utf-8", "replace")).replace("\r\n", "\n")
+        packages, named = banner_packages(text), namespace_arguments(text)
+        settings = printed_settings(text) or named or printed_fields(text)
+        listed = {} if settings else listed_arguments(text)
+        if engine := engine_settings(text):
+            yield Context(facts={}, settings=kept(engine), in_part=True)
+        self.spacing = as_step(settings.get("logging_steps"))
+        if packages or settings or listed:
+            yield Context(
+                facts=safe_settings(named), settings=kept(settings or listed), in_part=bool(listed), packages=packages
+            )
 
     @property
     def place(self) -> int:
         """The step where the run now is; below zero it counts rows or lines, whose steps are known at the end."""
-        if self.step is None:
-            return -len(self.numbers) if self.numbers else OF_LINES - self.context.number
-        return self.step
+        if self.stepped[-1:] == [self.step]:  # the last row named no step
+            return -len(self.numbers)
+        return OF_LINES - self.context.number if self.step is None else self.step
 
     def line(self, line: bytes) -> None:
         """Take a line."""
@@ -255,6 +259,7 @@ class ConsoleReader:
         training = _is_step(row)
         self.marks.append((self.context.number, tuple(row.values), self.context.sampled))
         self.numbers.append(number or (self.numbers[-1] if self.numbers else 0) + training)
+        self.stepped.append(self.step)
         if self.placing:
             self.bars.add(training=training, closing=CLOSING in row.values, epoch=row.values.get("epoch"))
             self.placing = len(self.numbers) <= MAX_HELD_ROWS
@@ -358,7 +363,7 @@ class ConsoleReader:
         self._recurring()
         yield from self.flush()
         yield from self._counted()
-        placement = self.bars.placement(self.announced) if self.placing else None
+        placement = self.bars.placement(self.announced, self.spacing) if self.placing else None
         if placement is not None:
             steps = pl.Series(placement.steps, dtype=pl.Int64)
             for frame in self.held:
@@ -397,9 +402,9 @@ class ConsoleReader:
         return pl.Series("step", found, dtype=pl.Int64)
 
     def _places(self) -> list[int]:
-        """Return the step of each row without one, or its number."""
-        steps = self.steps or [None] * len(self.numbers)
-        return [number if step is None else step for step, number in zip(steps, self.numbers, strict=True)]
+        """Return the step of each row without one, else the last that another row had named, else its number."""
+        known = zip(self.steps or [None] * len(self.numbers), self.stepped, self.numbers, strict=True)
+        return [next(at for at in found if at is not None) for found in known]
 
     def _last_line(self) -> None:
         """Keep the last line of a console that does not say that or how it ended."""

@@ -17,6 +17,7 @@ from ptt.diagnostics.statistics.arrays import FloatArray
 FALL_FACTOR: Final = 0.9  # of the early reward: no rule should depend on a smaller loss
 WINDOW_Z_LIMIT: Final = 3.0  # for a window: one in a thousand, if the step was found in another metric
 COLLAPSE_FACTOR: Final = 0.5  # of the best 20-step mean: below it the reward fell, whatever its noise
+MIN_PAID: Final = 3  # logged values above that half: one or two successes are no level to fall from
 MIN_RISE_SHARE: Final = 0.25  # of the way from the worst to the best mean that the last must lie above the first
 Z_LIMIT: Final = 3.0  # standard errors of the difference of two means
 MIN_CHANGE: Final = 0.05  # of the best level: means that differ less did not move
@@ -55,9 +56,17 @@ def reward_range(evidence: Evidence) -> RewardRange | None:
 
 
 def reward_fell(evidence: Evidence) -> bool:
-    """Return whether the reward ended below half of its best; not where it is not logged."""
+    """Return whether the reward ended below half of its best; not where it is not logged.
+
+    A reward that began below 0 is measured from there: half of a small gain over 0 is within its noise.
+    """
     reward = reward_range(evidence)
-    return reward is not None and reward.best > 0 and reward.last < COLLAPSE_FACTOR * reward.best
+    if reward is None or reward.best <= 0:
+        return False
+    floor = min(reward.first, 0.0)
+    half = floor + COLLAPSE_FACTOR * (reward.best - floor)
+    paid = int((evidence.metrics["reward/mean"].finite()[1] > half).sum())
+    return reward.last < half and paid >= MIN_PAID
 
 
 def reward_by_step(evidence: Evidence) -> Series | None:

@@ -46,7 +46,9 @@ MORE_TOKENS: Final = f"at least {MIN_WINDOW_TOKENS} post-tool tokens in each thi
 
 def more_rows(evidence: Evidence, series: Series) -> str:
     """Say what would give a series more values than this run logged."""
-    advice = {_go_on(evidence): not _has_ended(evidence), "log every step": not _at_every_step(series.steps)}
+    alone = len(series.steps) == 1 and evidence.run.step_count == 1 and evidence.run.last_step in (0, 1)
+    every = alone or _at_every_step(series.steps)
+    advice = {_go_on(evidence): not _has_ended(evidence), "log every step": not every}
     if not any(advice.values()):
         return f"{NEXT_RUN}: this one has ended, and every step of it is logged"
     return f"{', or '.join(text for text, useful in advice.items() if useful)}, and judge it again"

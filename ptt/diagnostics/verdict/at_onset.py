@@ -24,6 +24,8 @@ TIMES: Final = 5.0  # as many a step as before: lines that came all along say no
 AFTER: Final = 10  # steps from a restart to the first batch that shows its fault: several share one generation
 PARTED: Final = 3.0  # times its early level, at all steps up to the onset
 MIN_PARTED: Final = 5  # steps before the onset
+MIN_FAILED: Final = 0.3  # a sample: of an evaluation's many, nearly every third
+FAILED_BEFORE: Final = 0.1  # of it: in all evaluations before
 OF_POLICY: Final = frozenset({Link.EXPLORATION, Link.REWARD, Link.POLICY_UPDATE, Link.NUMERICS})
 MORE: Final = 1.3  # times as many a step as before
 MAX_QUOTE: Final = 140  # characters of a line
@@ -50,6 +52,15 @@ class _Line:
     first_step: int
     count: float
     before: float  # a step
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Failed:
+    """A figure of failures that an evaluation near an onset counted, and hardly any before it."""
+
+    name: str
+    step: int
+    change: str
 
 
 def with_context(findings: Sequence[Finding], evidence: Evidence) -> tuple[Finding, ...]:
@@ -179,12 +190,33 @@ def _told(finding: Finding, evidence: Evidence, events: _Happened, lines: Sequen
     elif evaluated is not None and evaluated in (last, last - 1) and evaluated > (evidence.run.first_step or 0) + 1:
         facts["first_evaluation_step"] = evaluated
         claim += "" if "evaluation" in claim else f"; the first evaluation was at step {evaluated}"
+    if (failed := _failed(evidence, first, last)) is not None:
+        facts |= {"failing_evaluation_step": failed.step, "failing_metric": failed.name}
+        claim += f"; in the evaluation of step {failed.step} {failed.name} went from {failed.change}"
+        why = f"find out why {failed.name} rose: what fails there fails in training too, and is not the policy's doing"
+        finding = replace(finding, confirm=(why, *finding.confirm))
     line = None if finding.id in QUOTES else _line(lines, first, last)
     if line is not None and (quote := _quote(line, evidence)) not in claim:
         facts |= {"console_line": quote, "console_lines": line.count}
         rarely = "hardly" if line.before else "never"
         claim += f'; the console says {_times(line.count)} there, and {rarely} before: "{quote}"'
     return replace(finding, claim=claim, evidence={**facts, **finding.evidence}) if facts else finding
+
+
+def _failed(evidence: Evidence, first: int, last: int) -> _Failed | None:
+    """Return the failures of an evaluation near an onset that none before it had; of several the most frequent."""
+    found: list[tuple[float, _Failed]] = []
+    for series in evidence.evaluation.failures if evidence.evaluation is not None else ():
+        steps, values = series.finite()
+        failing = (values >= MIN_FAILED) & (steps >= first - NEAR) & (steps <= last + NEAR)
+        at = int(np.argmax(failing))
+        if not failing.any() or not at:
+            continue
+        was, now = float(values[:at].max()), float(values[at])
+        if was <= FAILED_BEFORE * now:
+            told = _Failed(name=series.raw_name, step=int(steps[at]), change=f"{sig(was)} to {sig(now)}")
+            found.append((now, told))
+    return max(found, key=lambda one: (one[0], one[1].name))[1] if found else None
 
 
 def _times(count: float) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.outcome_series import LOSSES, MAX_SERIES, is_bookkeeping
-from ptt.diagnostics.evidence.run_end import Ending, Progress, RunEnd, progress_of, read_end
+from ptt.diagnostics.evidence.run_end import Ending, Progress, RunEnd, progress_of, raised_words, read_end
 from ptt.diagnostics.evidence.separate_starts import JUDGED, RUNS
 from ptt.diagnostics.metrics.name_words import LOSS_WORDS, is_outcome, is_reward, words_of
 from ptt.diagnostics.model import (
@@ -58,6 +58,7 @@ ENDED: Final = {
 ACCURACY_WORDS: Final = frozenset({"accuracy", "acc", "accuracies"})
 TEACHER_WORDS: Final = frozenset({"teacher", "reverse", "forward", "distill", "distillation", "student"})
 BY_KEY: Final = re.compile(r"KeyboardInterrupt|SIGINT|keyboard", re.IGNORECASE)
+SAVED: Final = "where trainer_state.json was saved: nothing later is in it"
 MINUTE, HOUR = 60.0, 3600.0
 
 
@@ -168,11 +169,11 @@ def _how_ended(end: RunEnd, progress: Progress) -> str:
         case _ if progress.step is None:
             text = "No step is recorded"
         case Ending.SHORT:
-            text = f"The log ends {at}, and nothing says why"
+            text = f"The log ends {at}, {SAVED if end.saved else 'and nothing says why'}"
         case _:
             planned = "" if progress.planned else "; how many were planned is not recorded"
             text = f"The log ends {at}{planned}"
-    after = f", then its script raised {shortened(end.raised_after, MAX_CAUSE)}" if end.raised_after else ""
+    after = f", then its script {raised_words(shortened(end.raised_after, MAX_CAUSE))}" if end.raised_after else ""
     return f"{text}{after}."
 
 

@@ -14,6 +14,7 @@ SMOOTH: Final = 0.1  # of the way from first to last: with less noise both are t
 WORTH: Final = 0.05  # of the way from first to last: a best value nearer to the last is not named
 BACK: Final = 0.15  # of the way to the best: what lost so much of it again is told to have
 LAST_NOISE: Final = 5.0  # times the noise of a value, off the mean of its last part
+MIN_NOISE: Final = 8  # values: of fewer, their noise is not known from what they did
 BEYOND_NOISE: Final = 3.0  # times the noise of a value: so far off hardly a single value lies by chance
 MOSTLY: Final = 0.5  # of the values are exactly 0: that comes before any mean of them
 FLAT_SHARE: Final = 0.5  # of the smallest change that would have shown: what lies further apart is not called flat
@@ -112,7 +113,8 @@ def turned(one: SeriesOutcome) -> str:
     top, at = one.turn, one.turn_step
     if one.split == "eval" and one.best is not None and one.best_step not in (one.first_step, one.last_step):
         gain, loss = abs(one.best - (one.first or 0.0)), abs((one.last or 0.0) - one.best)
-        sure = not told_by_means(one) or min(gain, loss) > BEYOND_NOISE * (one.noise or 0.0)
+        few = one.count < MIN_NOISE and not told_by_means(one)
+        sure = few or min(gain, loss) > BEYOND_NOISE * (one.noise or 0.0)
         if gain and loss >= BACK * gain and sure:
             top, at, start, end = one.best, one.best_step, one.first or 0.0, one.last or 0.0
     if top is None or at is None or not _beyond(top, start, end):

@@ -177,10 +177,13 @@ class ConsoleContext:
         line = in_english(line, line.lower())
         if self._dict.open:
             whole = self._dict.add(line)
-            if whole is not None:
+            if whole is not None and not self._dict.wrapped:
                 return self._labelled(labelled_dicts(whole))
             if self._dict.open:
                 return None
+            line = line if whole is None else whole.encode()
+        if (b"{'" in line or b'{"' in line) and b"}" not in line and self._dict.wraps(line):
+            return None
         row = self._row(line, line.lower())
         if row is None:
             self.uncounted.other(line)
@@ -316,6 +319,7 @@ QUOTED = re.compile(r"=\s?(?:'[^']{0,400}'|\"[^\"]{0,400}\")")  # a sample's tex
 # What Python's logging puts in front: the time, perhaps host and logger, and the level, in this order.
 TIME = re.compile(r"\[?(?:\d{4}[-/]?\d\d[-/]?\d\d[ T-])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?!\d)")
 LEVEL = re.compile(r"\b(?:INFO|DEBUG|WARNING)\b\]?(?: ?[\t:|-])?(?=\s|$)")
+PLACE = re.compile(r"[ |]{0,8}[\w.]{1,80}:[\w.<>]{1,80}:\d{1,6} - ")  # loguru's, in the code
 LEVEL_FIRST = re.compile(r"(?:INFO|DEBUG):[\w.]{1,80}:")
 PREFIX_CHARS: Final = 160  # of time, host, logger and level
 PREFIX_WORDS: Final = 5  # more make a sentence that mentions a level
@@ -327,7 +331,7 @@ def unlogged(text: str) -> str:
     if time := TIME.match(text):
         level = LEVEL.search(text, time.end(), PREFIX_CHARS)
         if level and len(text[time.end() : level.start()].split()) <= PREFIX_WORDS:
-            end = level.end()
+            end = place.end() if (place := PLACE.match(text, level.end())) else level.end()
     elif level := LEVEL_FIRST.match(text):
         end = level.end()
     return text[end:].removeprefix(" ") if end else text

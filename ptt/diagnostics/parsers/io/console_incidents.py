@@ -60,11 +60,12 @@ PATTERNS: Final = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in
 MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp", b"ime", b"imi", b"etr", b"tale",
                 b"vict", b"bort", b"rash", b"redisp", b"resch", b"re-", b"progress", b"aiting", b"tuck", b"requeu",
                 b"resub", b"efused", b"nreach", b"memory", b"OOM", b"died", b"dead", b"kill", b"lost", b"exited",
-                b"HTTP", b"limit", b"allback", b"alling back", b" None",
-                b" to 0", b" to zero", b" as 0", b" as zero")  # fmt: skip
+                b"HTTP", b"limit", b"allback", b"alling back", b" None", b"_parsed", b"_extracted",
+                b"set to", b" to 0", b" to zero", b" as 0", b" as zero")  # fmt: skip
 UNREAD: Final = re.compile(
     r"\b(?:fail(?:ed|ure|s|ing)? to|could ?n[o']t|cannot|unable to) (?:parse|extract|read|verify) (?:\w+ ){0,2}"
-    r"(?:gold|reference|ground[ -_]?truth)\b(?! model)",
+    r"(?:gold|reference|ground[ -_]?truth)\b(?! model)"
+    r"|\b(?:gold|reference|ground_truth)_(?:parsed|extracted)\s?[:=]\s?(?:\[\s?\]|None\b|'')",
     re.IGNORECASE,
 )
 """The verifier cannot read the right answer: no answer of the policy can be scored."""

@@ -210,7 +210,7 @@ def described_bar(text: str) -> ConsoleRow | None:
     if match is None:
         return None
     label, rest = counter_of(text[: match.start()].rstrip().removesuffix(":") + " ")
-    beside = pairs_of(rest)[0] or pairs_of(text[match.end() :])[0]
+    beside = pairs_of(rest)[0] or pairs_of(without_prefix(text[match.end() :]))[0]
     values = {name: value for name, value in beside.items() if is_metric_name(name)}
     if not values or NOT_TRAINING.search(rest):
         return None

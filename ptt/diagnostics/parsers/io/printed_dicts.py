@@ -19,6 +19,7 @@ TOKEN: Final = re.compile(
     r"|(?P<word>[^\s,:{}\[\]()'\"]{1,400}+)|(?P<sign>[{}\[\]),:]))",
     re.DOTALL,
 )
+FIRST_PAIR: Final = re.compile(r"\{(['\"])[^'\"\\]{1,200}\1: ")
 OPENS: Final = re.compile(r"\{\s*+['\"]")
 LABEL: Final = re.compile(r"([^\W\d][\w./-]{0,60}(?: [A-Za-z_./-]{1,30}){0,2})\s?[:=]\s?$")
 GENERIC: Final = frozenset(
@@ -30,6 +31,10 @@ MAX_TOKENS: Final = 20_000  # a dict with more holds a sample's numbers, not a l
 CLOSING: Final = {"{": "}", "[": "]", "(": ")"}
 MAX_LINES: Final = 120  # of one dict printed over several: a configuration is longer
 CONTINUES: Final = re.compile(r"[\s'\"}\])]")
+MIN_WIDTH: Final = 40  # columns of a terminal that broke a line: a narrower one shows no log
+WRAP_SLACK: Final = 2  # columns by which broken lines differ: a space at the end is left out, a wide sign not split
+OPEN_ENDS: Final = ("{", ",", "[")  # of lines behind which Python breaks a dict
+CUT_SPACE: Final = re.compile(r"[,:]$")  # the end of a line behind which a dict has a space
 
 
 class _UnreadableError(Exception):
@@ -157,17 +162,31 @@ class OpenDict:
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._depth = 0
+        self._width = 0  # of the terminal that breaks a log call into lines; 0 where Python breaks it
+
+    def wraps(self, line: bytes) -> bool:
+        """Start at a log call's first line without its end, cut at a terminal's width: anywhere, within words too."""
+        text = line.decode("utf-8", "replace").rstrip()
+        first = FIRST_PAIR.search(text) if len(text) >= MIN_WIDTH else None
+        if first is None:
+            return False
+        self._lines, self._depth, self._width = [text], text.count("{", first.start()), len(text)
+        return True
 
     def begins(self, line: bytes) -> bool:
         """Start at a line where a dict opens but does not end."""
-        tail = line.rstrip()
-        if not tail.endswith((b"{", b",", b"[")) or line.count(b"{") <= line.count(b"}"):
+        text = line.decode("utf-8", "replace").rstrip()
+        if not text.endswith(OPEN_ENDS) or line.count(b"{") <= line.count(b"}"):
             return False
-        text = tail.decode("utf-8", "replace")
-        if not tail.endswith(b"{") and not OPENS.search(text):
+        if not text.endswith("{") and not OPENS.search(text):
             return False
-        self._lines, self._depth = [text], line.count(b"{") - line.count(b"}")
+        self._lines, self._depth, self._width = [text], line.count(b"{") - line.count(b"}"), 0
         return True
+
+    @property
+    def wrapped(self) -> bool:
+        """Whether a terminal broke the lines, so that the whole is one line of any dialect."""
+        return self._width > 0
 
     @property
     def open(self) -> bool:
@@ -177,15 +196,24 @@ class OpenDict:
     def add(self, line: bytes) -> str | None:
         """Take a line of it, and return all of it where it ends; `open` is False then, or where it cannot go on."""
         text = line.decode("utf-8", "replace").rstrip()
-        if not CONTINUES.match(text) or len(self._lines) >= MAX_LINES:
+        if len(self._lines) == 1 and self._lines[0].endswith(OPEN_ENDS) and not self._fills(text):
+            self._width = 0  # broken behind an entry, as Python does
+        if not (self._fills(text) if self._width else CONTINUES.match(text)) or len(self._lines) >= MAX_LINES:
             self._lines = []
             return None
         self._lines.append(text)
         self._depth += line.count(b"{") - line.count(b"}")
         if self._depth > 0:
             return None
-        whole, self._lines = " ".join(part.strip() for part in self._lines), []
-        return whole
+        parts, self._lines = self._lines, []
+        if self._width:
+            return "".join(f"{part} " if CUT_SPACE.search(part) else part for part in parts)
+        return " ".join(part.strip() for part in parts)
+
+    def _fills(self, text: str) -> bool:
+        """Return whether a line goes on where a terminal broke the last one: as wide as it, but for the dict's end."""
+        whole = abs(len(text) - self._width) <= WRAP_SLACK
+        return "{" not in text and (whole or (text.endswith("}") and len(text) < self._width))
 
 
 WANTED: Final = {

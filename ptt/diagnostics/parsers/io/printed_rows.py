@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter as Tally
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ MAX_HEADLINES: Final = 200_000
 SHAPE_CHARS: Final = 60
 MIN_SHARE: Final = 0.9  # of rows that follow a headline of their own; a resumed run counts some twice
 DIGITS: Final = re.compile(r"\d+")
+MAX_TOTALS: Final = 4  # of counts that belong together: batches of training, and data sets of evaluation
 CHECKED_ROWS: Final = 50  # with the same names, checked for a preceding sample: the others are like these
 SAMPLE_LINES: Final = 400  # before a row, within which its sample begins: an answer is long
 SAMPLE: Final = re.compile(
@@ -140,8 +142,24 @@ class Uncounted:
         for names, alone in self._rows.items():
             headed = self._headed.get(names, []) if len(alone) >= MIN_RECURRING else []
             rows = sorted((*alone, *(headed if MIN_RECURRING * len(headed) <= len(alone) else ())), key=_line)
+            rows = _of_one_total(rows)
             if len(rows) >= MIN_RECURRING and any(row.values != rows[0].values for row in rows):
                 yield rows
+
+
+def _of_one_total(rows: list[UncountedRow]) -> list[UncountedRow]:
+    """Return the rows of counts whose total comes most often, where there are a few: batches, and evaluations."""
+    if not rows or len(rows[0].values) < 2 or not all(_counts(row.values) for row in rows):
+        return rows
+    totals = [sum(value or 0.0 for value in row.values.values()) for row in rows]
+    tally = Tally(totals)
+    if not 1 < len(tally) <= MAX_TOTALS or min(tally.values()) < MIN_RECURRING:
+        return rows
+    return [row for row, total in zip(rows, totals, strict=True) if total == tally.most_common(1)[0][0]]
+
+
+def _counts(values: Values) -> bool:
+    return all(value is not None and value >= 0 and value.is_integer() for value in values.values())
 
 
 class EpochSteps:
@@ -267,10 +285,14 @@ class ProgressBars:
         self.rows.append(PrintedRow(training=training, closing=closing, epoch=epoch, total=total, at=at))
         self.after.append(None)
 
-    def placement(self, total: int | None) -> Placement | None:
-        """Place the rows; `total` is the number of steps that the trainer announced. None if nothing is certain."""
+    def placement(self, total: int | None, spacing: int | None = None) -> Placement | None:
+        """Place the rows; None if nothing is certain.
+
+        `total`: the number of steps that the trainer announced; `spacing`: of its rows, by its settings.
+        """
         training = sum(row.training for row in self.rows)
-        if training < MIN_ROWS or sum(row.closing for row in self.rows) > 1:  # several runs in one console
+        several = sum(row.closing for row in self.rows) > 1  # runs in one console
+        if several or training < (1 if spacing else MIN_ROWS):
             return None
         totals = (
             [total]
@@ -281,7 +303,9 @@ class ProgressBars:
         )
         for candidate in totals:
             if candidate >= training:
-                found = self._by_marks(candidate) or self._by_neighbours(candidate) or self._by_spacing(candidate)
+                found = self._by_spacing(candidate, range(spacing, spacing + 1) if spacing else None)
+                if training >= MIN_ROWS:
+                    found = self._by_marks(candidate) or self._by_neighbours(candidate) or found
                 if found:
                     return found
         return None
@@ -291,7 +315,7 @@ class ProgressBars:
         closed = any(row.closing for row in self.rows)
         training = [index for index, row in enumerate(self.rows) if row.training]
         if len(marks) == len(training) < len(self.rows):
-            steps = _carried(self.rows, marks)
+            steps = self._carried(marks)
         elif len(marks) == len(self.rows) or (len(marks) > len(self.rows) and not closed):
             steps = tuple(marks[: len(self.rows)])
         else:
@@ -317,7 +341,7 @@ class ProgressBars:
         if len(spacing) != 1 or min(spacing) < 1 or not self._fits(known, training, total):
             return None
         by = f"progress bars, one row every {spacing.pop()} steps"
-        return Placement(steps=_carried(self.rows, known), by=by, total=total)
+        return Placement(steps=self._carried(known), by=by, total=total)
 
     def _caught_up(self, known: list[int], training: Sequence[int], total: int) -> list[int]:
         """Return evenly spaced steps if some bars were drawn late, as by tqdm after a resume; else the same steps."""
@@ -327,12 +351,12 @@ class ProgressBars:
         fit = not left and agree >= ON_TIME * len(known) and self._between_bars(even, training, total)
         return even if fit else known
 
-    def _by_spacing(self, total: int) -> Placement | None:
+    def _by_spacing(self, total: int, known: range | None) -> Placement | None:
         training = [index for index, row in enumerate(self.rows) if row.training]
         closed = next((row for row in self.rows if row.closing), None)
         count = len(training)
         fitting: list[tuple[int, list[int]]] = []
-        for spacing in range(1, total // count + 2):
+        for spacing in known or range(1, total // count + 2):
             for first in (0, 1):  # `logging_first_step` adds a row at step 1
                 steps = [spacing * (number + 1 - first) or 1 for number in range(count)]
                 if (first and spacing == 1) or steps[-1] > total or (closed and steps[-1] + spacing <= total):
@@ -342,9 +366,7 @@ class ProgressBars:
         if len(fitting) != 1:
             return None
         spacing, steps = fitting[0]
-        return Placement(
-            steps=_carried(self.rows, steps), by=f"progress bars, one row every {spacing} steps", total=total
-        )
+        return Placement(steps=self._carried(steps), by=f"progress bars, one row every {spacing} steps", total=total)
 
     def _fits(self, steps: Sequence[int], training: Sequence[int], total: int) -> bool:
         """Return whether no bar behind a row counts less than the row's step, and the epochs grow as the steps do."""
@@ -369,13 +391,16 @@ class ProgressBars:
                 return False
         return True
 
+    def _carried(self, steps: Sequence[int]) -> tuple[int, ...]:
+        """Return rows with evaluations at the step of the training row before them, and the closing row at the last.
 
-def _carried(rows: Sequence[PrintedRow], steps: Sequence[int]) -> tuple[int, ...]:
-    """Return rows with evaluations and the closing row at the step of the training row before them."""
-    placed: list[int] = []
-    following = iter(steps)
-    step = 0
-    for row in rows:
-        step = next(following) if row.training else step
-        placed.append(step)
-    return tuple(placed)
+        The closing row holds what was measured since the row before: the bar behind it shows the end.
+        """
+        placed: list[int] = []
+        following = iter(steps)
+        step = 0
+        for row, after in zip(self.rows, self.after, strict=True):
+            step = next(following) if row.training else step
+            ended = row.closing and after is not None and after[0] == after[1] == row.total
+            placed.append(after[1] if ended and after is not None else step)
+        return tuple(placed)

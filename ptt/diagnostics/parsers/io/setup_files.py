@@ -426,6 +426,18 @@ def listed_arguments(text: str) -> dict[str, Any]:
     return {name: _scalar(value.strip()) for name, value in _LISTED_ARGUMENT.findall(_LINE_HEAD.sub("", text))}
 
 
+_FIELDS: Final = re.compile(
+    r"\b[A-Z]\w{0,40}(?:Config|Arguments)\(\n((?:\w{1,60}=[^\n]{0,2000},\n){8,400})\)", re.MULTILINE
+)
+
+
+def printed_fields(text: str) -> dict[str, Any]:
+    """Return the arguments that a Hugging Face trainer prints: `GRPOConfig(`, then a name and its value a line."""
+    match = _FIELDS.search(text)
+    fields = (line.removesuffix(",").partition("=") for line in match[1].splitlines()) if match else ()
+    return {name: _scalar(value) for name, _, value in fields if not value.startswith("<")}
+
+
 _NAMESPACE: Final = re.compile(r"\bNamespace\(.{1,60000}\)")
 
 

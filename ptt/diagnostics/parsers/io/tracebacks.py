@@ -37,7 +37,9 @@ PREFIX = re.compile(
     r"(?:\([\w.:<>-]{1,80} pid=\d+(?:, ip=[^)]{1,60})?\)|\[?(?:rank|default)\d{1,5}\]?:|\[rank\d{1,5}\]|\d{1,4}:(?= )"
     r"|\[?\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?"
     r"|[IWEF]\d{4} \d\d:\d\d:\d\d[.\d]* +\d+ [^\s\]]{1,120}\]"
-    r"|\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL|stderr|stdout)\]?:?|-|\||\[(?=[\d./-]*[A-Za-z_])[\w./-]{1,120}(?:\.py:\d{1,6})?\])"
+    r"|\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL|SUCCESS|stderr|stdout)\]?:?(?: {1,6}(?= \|))?|-|\||"
+    r"\[(?=[\d./-]*[A-Za-z_])[\w./-]{1,120}(?:\.py:\d{1,6})?\]"
+    r"|[\w.]{1,80}:[\w.<>]{1,80}:\d{1,6} -)"
     r"(?: |$|(?<=\]:))"
 )
 MAX_PREFIXES: Final = 8

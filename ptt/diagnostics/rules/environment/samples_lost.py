@@ -3,7 +3,8 @@
 What: the share of samples that end in an error, a timeout or a verifier that failed lies a tenth above its usual level,
 and beyond its noise, for so long that a whole step's worth is lost; or it is above 30% throughout (10% where they could
 not be scored). The share is logged, worked out from counters and what was asked for, or counted in recorded episodes or
-lines of the console; lines alone are told where they multiply. Beside it stands what became of the
+lines of the console; lines alone are told where they multiply, or where the scorer fails at every logged step while a
+part of the reward is 0 throughout. Beside it stands what became of the
 reward: over all samples, and over those that finished. High where failed samples are trained on and make up 30%.
 Why it matters: a failed episode says nothing about the policy, but it lowers the reward and, where it counts as 0, is
 trained on. A curve that falls so is mistaken for a policy that got worse.
@@ -49,6 +50,7 @@ KEPT_SHARE = 0.5  # of the fall over all samples: if those that finished lost le
 MIN_FALL = 0.1  # of the reward before: less is nothing to explain
 COUNT_FACTOR = 4.0  # times the usual count, where nothing tells of how many: no batch size explains that
 UNSCORED_FACTOR = 0.5  # times the usual count on top of it, beyond its noise: of lines that the scorer failed
+MIN_NEVER_SCORED = 20  # lines that the scorer failed, in all: fewer are single answers
 MIN_COUNT = 4.0  # samples a step over the usual count
 SHORTER = 0.8  # of the first length: what takes long is what is lost
 MIN_WAVES = 2  # stretches: one that comes back is none that passed
@@ -97,6 +99,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of samples that are lost."""
     counters = evidence.counters
     lost = counters.lost if counters is not None else None
+    if counters is not None and (never := _never_scored(evidence, counters.counts.get("unscored"))) is not None:
+        return never
     if counters is not None and lost is None and (counted := _counted(counters)) is not None:
         return _of_counts(evidence, counters, counted)
     if counters is None or lost is None or len(lost.finite()[0]) < MIN_STEPS:
@@ -178,6 +182,33 @@ def _of_counts(evidence: Evidence, counters: SampleCounters, lost: Series) -> Ve
         causes=CAUSES,
         confirm=(f"read the errors of ten samples of steps {first} to {last}: the environment's, or the policy's?",),
         next=NEXT,
+    )
+
+
+def _never_scored(evidence: Evidence, lost: Series | None) -> Finding | None:
+    """Return the finding of a scorer that fails all along, by the console, where what it scores was never earned."""
+    if lost is None:
+        return None
+    steps, values = lost.finite()
+    always = bool((values[: max(1, len(values) - 1)] > 0).all())  # a closing row has no lines of its own
+    parts = evidence.rewards.components.values() if evidence.rewards is not None else ()
+    known = (*parts, *filter(None, [evidence.metrics.get("reward/mean")]))
+    never = next((one for one in known if len(one.finite()[1]) and not one.finite()[1].any()), None)
+    if never is None or not (always and _is_unscored(lost)) or values.sum() < MIN_NEVER_SCORED:
+        return None
+    return Finding(
+        severity=Severity.MEDIUM,
+        claim=f"{values.sum():.0f} times the scorer could not read an answer, by the console; "
+        f"`{never.raw_name}` is exactly 0 throughout: it does not tell right answers from wrong ones",
+        observed=float(values.sum()),
+        limit=0.0,
+        unit="samples",
+        onset_step=int(steps[0]),
+        onset_interval=(int(steps[0]), int(steps[0])),
+        evidence=metric_evidence(lost, reward=never.raw_name),
+        causes=("a verifier that expects another form, as LaTeX or a box around the answer", "no right answer given"),
+        confirm=("score ten right answers with the scorer by hand: does it read them, and the given ones?",),
+        next=("mend the scorer, and train again: what was trained was not paid for right answers",),
     )
 
 

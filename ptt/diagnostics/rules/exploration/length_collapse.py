@@ -11,16 +11,17 @@ Source: Dr. GRPO (arXiv 2503.20783) on length and the averaging of the loss; the
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, departure, lasting_fall
+from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, departure, lasting_fall, passed_by_values
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
-from ptt.diagnostics.rules.single_series import last_mean, measured, requires_metric, series_evidence
+from ptt.diagnostics.rules.single_series import derived, last_mean, measured, requires_metric, series_evidence
 from ptt.diagnostics.wording import sig
 
 FALL_FACTOR = 0.5  # of the early length
@@ -34,6 +35,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     fall = lasting_fall(series, ceiling=math.inf, factor=limits["left_of_early"])
     if fall is None or fall.ended:
         return Healthy(reason=f"answers end at {sig(last_mean(series))} tokens")
+    fall = _dated_by_values(series, fall)
     reward = outcome_since(evidence, fall.interval[0])
     sudden = reward is Outcome.FLAT and _is_sudden(series, fall)
     return Finding(
@@ -55,6 +57,14 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
             "remove the length penalty, change nothing else, and compare over 50 steps",
         ),
     )
+
+
+def _dated_by_values(series: Series, fall: BaselineShift) -> BaselineShift:
+    """Return the fall with the step at which single values crossed the limit: their mean does so later."""
+    steps, values = series.finite()
+    shortened = derived(series, steps, fall.early / np.maximum(values, 1.0))
+    crossed = passed_by_values(shortened, fall.early / fall.limit, fall.onset)
+    return fall if crossed is None else replace(fall, onset=crossed[0], interval=crossed[1])
 
 
 def _is_sudden(series: Series, fall: BaselineShift) -> bool:

@@ -5,7 +5,8 @@ note. The first update on a batch clips nothing by construction: such steps are 
 Why it matters: PPO's clipping is a brake. A policy that is braked on many tokens learns only from the rest; either the
 batch is stale or the steps are too big.
 What it is not: GSPO's clipping. It clips whole sequences at a range of 3e-4, and so by design a hundred times more
-tokens than GRPO (0.15 against 0.0013 in its paper); such a run gets medium here.
+tokens than GRPO (0.15 against 0.0013 in its paper); such a run gets medium here. Nor a fraction of exactly 1 at every
+step: that is counted wrongly.
 What to do: roll back to the last healthy checkpoint. Try a lower learning rate, fewer epochs per batch, a target KL or
 fresher rollouts; check the scale of advantages and rewards.
 Source: 0.4 is the limit of the common PPO debugging guides; TRL logs `clip_ratio/region_mean`, veRL
@@ -14,10 +15,12 @@ Source: 0.4 is the limit of the common PPO debugging guides; TRL logs `clip_rati
 
 from dataclasses import replace
 
+import numpy as np
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
-from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.policy_update import back_off, confirm_by_checkpoint
 from ptt.diagnostics.rules.single_series import (
     Excess,
@@ -40,6 +43,8 @@ ENABLE = "log the clip fraction; with a single update per batch it is 0 by const
 def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged clip fraction."""
     clipped = without_zeros(series)
+    if bool((clipped.finite()[1] == 1.0).all()):
+        return _miscounted(clipped, evidence)
     limit = limits["limit"]
     excess = lasting_excess(clipped, limit)
     if excess is not None:
@@ -51,6 +56,18 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         notes = (replace(_finding(series, clipped, noted), severity=Severity.LOW, confirm=(), next=(care,)),)
     median = f"the {clipped.width}-step median of the clip fraction"
     return Healthy(reason=f"{median} peaks at {sig(peak_median(clipped))}, limit {limit:g}", notes=notes)
+
+
+def _miscounted(clipped: Series, evidence: Evidence) -> NotJudged:
+    """Return that a fraction of exactly 1 throughout is none: a ratio that moved the other way is not clipped."""
+    kl = next((evidence.metrics[name] for name in ("kl/old", "kl/ref") if name in evidence.metrics), None)
+    beside = "" if kl is None else f", beside a {kl.raw_name} of {sig(float(np.median(kl.finite()[1])))}"
+    return NotJudged(
+        reason=f"{clipped.raw_name} is exactly 1 at all {len(clipped.finite()[1])} logged steps{beside}: it counts "
+        "something else than clipped tokens",
+        missing=("clip/frac",),
+        enable="look at how it is counted: only tokens whose ratio left the range count, over all that are trained on",
+    )
 
 
 def _finding(series: Series, clipped: Series, excess: Excess, *, by_sequence: bool = False) -> Finding:

@@ -7,9 +7,10 @@ sequence (TRL's `objective/kl`) is compared with the limit times the mean length
 for a sum where it says so, or where it is several nats and far above an entropy that hardly moved.
 Why it matters: the policy has left the region where the reference and the KL penalty mean anything. This average moves
 last: the tails of the log-ratio can move hundreds of steps before it.
-What it is not: a KL that lies as high at the first log as later on. That is a note on the settings: the reference is
-not the policy that training starts from. Nor one that crept up along the whole run as the reward rose, to less than
-1.5 times the limit: that is a note too, as is a largest KL that came to lie further above the mean.
+What it is not: a KL that lies as high at the first log as later on. That is a note on the settings, medium where the
+reward never rose: the reference is not the policy that training starts from. Nor one that crept up along the whole run
+as the reward rose, to less than 1.5 times the limit: that is a note too, as is a largest KL that came to lie further
+above the mean.
 What to do: if the tails grew first, treat those. Otherwise roll back to the last healthy checkpoint. Then, one at a
 time and in this order: lower the learning rate, run fewer epochs per batch, stop updates on a batch at a target KL,
 check the scale of advantages and rewards.
@@ -77,7 +78,7 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     token_limit, source = limit_in_force(evidence, limits)
     limit = token_limit * tokens
     fixed = not source and limit == KL_LIMIT * tokens  # no target of this run's own
-    if fixed and (of_start := _of_the_start(series, limit, unit)) is not None:
+    if fixed and (of_start := _of_the_start(evidence, series, limit, unit)) is not None:
         return of_start
     enough = logged(evidence, "kl/ref", what="KL to the reference", enable=ENABLE)
     short = isinstance(enough, NotJudged)
@@ -116,19 +117,23 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     return Healthy(reason=finding.claim, notes=(finding,)) if crept else finding
 
 
-def _of_the_start(series: Series, limit: float, unit: str) -> Healthy | None:
-    """Judge a KL that lies above the limit at the first log and has not grown since: no update made it."""
+def _of_the_start(evidence: Evidence, series: Series, limit: float, unit: str) -> Verdict | None:
+    """Judge a KL that lies above the limit at the first log and has not grown since: no update made it.
+
+    A note where the reward rose all the same; a finding where it did not, since the penalty then outweighs it.
+    """
     steps, values = series.finite()
     first, last = float(values[:FIRST_VALUES].mean()), late_mean(series)
     early = values[:FIRST_VALUES]
     there = limit < early.min() and early.max() <= CRITICAL_FACTOR * limit
     if steps[0] > FIRST_STEP or not there or last > GROWN_FACTOR * first:
         return None
-    note = Finding(
-        severity=Severity.LOW,
+    flat = outcome(evidence) is Outcome.FLAT
+    found = Finding(
+        severity=Severity.MEDIUM if flat else Severity.LOW,
         claim=f"KL to the reference is {sig(values[0])} nats a {unit} at the first log already, {sig(last)} at the "
         "end: "
-        "the reference is not the policy that training starts from",
+        "the reference is not the policy that training starts from" + (", and the reward never rose" if flat else ""),
         observed=first,
         limit=limit,
         unit="nats",
@@ -146,7 +151,7 @@ def _of_the_start(series: Series, limit: float, unit: str) -> Healthy | None:
             "if it is: halve the learning rate, or warm it up over the first steps",
         ),
     )
-    return Healthy(reason=note.claim, notes=(note,))
+    return found if flat else Healthy(reason=found.claim, notes=(found,))
 
 
 def _concentrated(evidence: Evidence, series: Series) -> tuple[Finding, ...]:

@@ -5,8 +5,8 @@ steps and a fifth of the run, below its best, where the earlier rewards make suc
 exactly at its lowest value at seven of ten steps, no less so at the end than at the start. Or it moves, but rises
 nowhere, and a rise that matters would have shown: by a tenth of the scale where rewards lie between 0 and 1, otherwise
 by a tenth of its level or the scatter of a step, whichever is larger. The claim says how small a rise would have shown.
-Why it matters: samples that all earn the same teach nothing. A reward at its floor means that every answer fails, or
-that the scorer itself has failed; one that stands still is paid for with the whole run.
+Why it matters: a reward that stands still is paid for with the whole run. Samples that all earn the same teach nothing;
+a reward at its floor means that every answer fails, or that the scorer itself has failed.
 What it is not: a solved task, or one that is mostly solved from the start: that is a note. So is a run of fewer than
 100 logged steps (250 where it did not do all its steps), and a reward that rose at first and has stood still since. A
 reward that noise hides, or beside which an evaluation or a share of tasks done rose, is not judged so; nor is
@@ -212,6 +212,7 @@ def _stands_still(reward: Series, evidence: Evidence, limits: Limits) -> Verdict
     assert late is not None  # it has MIN_STOOD values
     level = float(values[start:].mean())
     note = _finding(
+        evidence,
         reward,
         late,
         Severity.LOW,
@@ -289,11 +290,14 @@ def _never_rose(reward: Series, change: LineChange, material: float, evidence: E
         f"The reward never rose in {len(values)} logged steps ({sig(change.early)} → {sig(change.late)}); a rise by "
         f"{sig(_would_show(change))} would have shown"
     )
-    finding = _finding(reward, change, Severity.LOW if note else Severity.MEDIUM, claim, material)
+    finding = _finding(evidence, reward, change, Severity.LOW if note else Severity.MEDIUM, claim, material)
     return _noted(finding) if note else finding
 
 
-def _finding(reward: Series, change: LineChange, severity: Severity, claim: str, limit: float) -> Finding:
+def _finding(
+    evidence: Evidence, reward: Series, change: LineChange, severity: Severity, claim: str, limit: float
+) -> Finding:
+    grouped = evidence.algorithm.groups is True
     steps = reward.finite()[0]
     return Finding(
         severity=severity,
@@ -307,12 +311,14 @@ def _finding(reward: Series, change: LineChange, severity: Severity, claim: str,
             reward, early=change.early, late=change.late, highest_rise=change.highest, would_show=_would_show(change)
         ),
         causes=(
-            "tasks that are too hard or too easy for this policy: few groups hold both right and wrong answers",
+            "tasks that are too hard or too easy for this policy, so that hardly any is sometimes solved",
             "a learning rate that is too small, or advantages and gradients near 0",
             "a reward that does not depend on what the policy can change",
         ),
         confirm=(
-            "count the groups whose samples do not all earn the same: without them nothing is learnt",
+            "count the groups whose samples do not all earn the same: without them nothing is learnt"
+            if grouped
+            else "plot the reward of each kind of task: one that is never solved hides behind one that always is",
             "train on 8 prompts alone: a reward that does not rise there either points to the update, not to the tasks",
         ),
         next=(

@@ -20,7 +20,15 @@ from dataclasses import replace
 from typing import Final
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.run_end import CONSEQUENCE, DONE_SHARE, Ending, Progress, RunEnd, progress_of
+from ptt.diagnostics.evidence.run_end import (
+    CONSEQUENCE,
+    DONE_SHARE,
+    Ending,
+    Progress,
+    RunEnd,
+    progress_of,
+    raised_words,
+)
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.systems import end_of
@@ -130,9 +138,8 @@ def _interruption(evidence: Evidence, end: RunEnd, progress: Progress) -> Findin
     told = end.ending not in (Ending.OPEN, Ending.SHORT)
     line = "" if end.last_line is None or told else f'; the last line of its console: "{end.last_line[:MAX_LINE]}"'
     why = f": {end.known_by}" if end.known_by else ""
-    silent = {Ending.OPEN: ", and its log was never closed", Ending.SHORT: ", and nothing shows why"}.get(
-        end.ending, ""
-    )
+    short = ", where trainer_state.json was saved" if end.saved else ", and nothing shows why"
+    silent = {Ending.OPEN: ", and its log was never closed", Ending.SHORT: short}.get(end.ending, "")
     claim = f"{HOW[end.ending]}{progress.at}{why}{silent}{line}"
     return replace(
         _finding(evidence, end, progress, severity=Severity.INFO if told else Severity.LOW, claim=claim),
@@ -150,7 +157,7 @@ def _after_completion(evidence: Evidence, end: RunEnd, progress: Progress) -> tu
     """Return the note on what a script raised when training had ended, or on an end before the last step."""
     claim = ""
     if end.raised_after is not None:
-        claim = f"After training had completed{progress.at} the script raised {end.raised_after}"
+        claim = f"After training had completed{progress.at} the script {raised_words(end.raised_after)}"
     elif progress.share is not None and progress.planned and progress.planned - (progress.step or 0) > progress.spacing:
         claim = f"The run says that it completed{progress.at}"
     if not claim:

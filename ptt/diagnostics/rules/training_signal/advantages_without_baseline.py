@@ -162,7 +162,15 @@ def _of_means(evidence: Evidence, limits: Limits) -> Verdict:
             missing=("advantage of each sample",),
             enable="record samples with their reward and advantage",
         )
-    equal = min(_equal_share(*pair) for pair in pairs)
+    shares = [_equal_share(*pair) for pair in pairs]
+    told = [share for share in shares if share is not None]
+    if len(told) < len(shares):
+        return NotJudged(
+            reason=f"reward and advantage are both 0 at all but a few of {len(steps)} steps",
+            missing=("reward/mean",),
+            enable="train on tasks that are solved now and then: a reward of 0 shows nothing of a baseline",
+        )
+    equal = min(told)
     if equal < limits["equal"]:
         return Healthy(reason=f"advantages equal rewards at {pct(equal)} of {len(steps)} steps")
     return Finding(
@@ -219,10 +227,13 @@ def _is_centred(evidence: Evidence, extremes: list[tuple[Series, Series]]) -> bo
     return float(np.median(np.abs(mean.finite()[1]))) <= CENTRED * min(high, -low)
 
 
-def _equal_share(advantage: Series, reward: Series) -> float:
+def _equal_share(advantage: Series, reward: Series) -> float | None:
+    """Return the share of steps at which both are equal; None where too few have one that is not 0."""
     _, advantages, rewards = aligned(advantage, reward)
-    if not len(rewards):
-        return 0.0
+    telling = (advantages != 0) | (rewards != 0)
+    if int(telling.sum()) < MIN_STEPS:
+        return None
+    advantages, rewards = advantages[telling], rewards[telling]
     scale = TOLERANCE * max(float(rewards.std()), float(np.abs(rewards).mean()))
     return float((np.abs(advantages - rewards) <= scale).mean())
 

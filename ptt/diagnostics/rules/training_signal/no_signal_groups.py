@@ -136,9 +136,9 @@ def _finding(evidence: Evidence, series: Series, onset: int, limit: float) -> Fi
         severity=Severity.LOW if solved or rising or ended else Severity.HIGH if lost else Severity.MEDIUM,
         claim=f"More than {pct(limit)} of {'prompt groups' if series.name == SHARE else 'steps'} give no signal"
         + ("; the reward is near its best, so the task looks solved" if solved and near_best else "")
-        + (f"; {pct(1 - best)} of these steps lie below the best reward" if best is not None and not solved else "")
+        + _earned(evidence, best if not solved else None)
         + ("; the reward rose anyway" if rising else "")
-        + ("; most do so again at the end" if ended and not solved else "")
+        + ("; most give one again at the end" if ended and not solved else "")
         + ("; the reward fell as well" if lost else "")
         + _told(evidence.groups, onset),
         observed=last,
@@ -160,11 +160,27 @@ def _finding(evidence: Evidence, series: Series, onset: int, limit: float) -> Fi
 
 def _near_best(evidence: Evidence, onset: int, share: float | None, best: float | None) -> bool:
     """Return whether the reward is near its best: the silent groups are then solved, where nothing tells them apart."""
-    mostly_right = best >= SOLVED_SHARE if best is not None else _mostly_right(evidence, onset)
+    if best is not None:  # the best of a reward that never rose, and is below 1, may be one wrong answer's
+        return best >= SOLVED_SHARE and (share is not None or _is_full(evidence))
+    mostly_right = _mostly_right(evidence, onset)
     if mostly_right is not None:
         return mostly_right
     risen = (share is not None and share >= SOLVED_SHARE) or _was_solved(evidence, onset)
     return risen and _settled(evidence, onset)
+
+
+def _earned(evidence: Evidence, best: float | None) -> str:
+    """Say what silent steps earned whose task is not solved; `best`: the share of them that earned the best reward."""
+    if best is None:
+        return ""
+    if best < SOLVED_SHARE:
+        return f"; {pct(1 - best)} of these steps lie below the best reward"
+    usual = float(np.median(evidence.metrics["reward/mean"].finite()[1]))
+    return f"; they earn {sig(usual)}, the run's usual reward, which never rose: one answer to all may earn it"
+
+
+def _is_full(evidence: Evidence) -> bool:
+    return float(evidence.metrics["reward/mean"].finite()[1].max()) >= MIN_FULL_REWARD
 
 
 def _kind(groups: PromptGroups | None, onset: int) -> str | None:
