@@ -31,6 +31,7 @@ REQUESTS: Final = ("request", "request_body", "body", "payload", "raw_request", 
 ANSWERS: Final = ("response", "completion", "output", "raw_response", "response_body", "answer")
 MESSAGE: Final = (b'{"role"', b'{"content"', b'{"type"')  # how a line begins that is a single message
 MESSAGE_BYTES: Final = 1000  # in memory, for a message without its text
+OPEN_CHATS: Final = 8  # conversations at a time whose requests a log may mix
 NO_CHAT: Final = "record(s) skipped: no messages."
 
 
@@ -74,8 +75,36 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _records(file: RunFile) -> Iterator[Any]:
+    """Yield the records; of requests that send what was said before again, only the last of each conversation."""
+    open_: list[tuple[list[Any], dict[str, Any]]] = []
     for record in records(file, _is_record):
-        yield {"messages": record} if isinstance(record, list) else record
+        record = {"messages": record} if isinstance(record, list) else record
+        sent = _sent(record)
+        if not sent:
+            yield record
+            continue
+        grown = next((at for at, (before, last) in enumerate(open_) if _continues(before, last, sent)), None)
+        if grown is not None:
+            open_.pop(grown)
+        elif len(open_) >= OPEN_CHATS:
+            yield open_.pop(0)[1]
+        open_.append((sent, record))
+    yield from (record for _, record in open_)
+
+
+def _sent(record: Any) -> list[Any]:
+    """Return the messages of a logged request, whose answer stands beside them."""
+    found = _chat_of(record, 1) if isinstance(record, dict) and any(record.get(key) for key in ANSWERS) else None
+    return found or []
+
+
+def _continues(before: list[Any], last: dict[str, Any], sent: list[Any]) -> bool:
+    """Return whether a request sends all of another again, with the answer to that next, or asks anew without one."""
+    if sent[: len(before)] != before:
+        return False
+    if len(sent) > len(before) and ROLES.get(str(dict_of(sent[len(before)]).get("role"))) == "assistant":
+        return True
+    return not any(as_text(answer.get("content")) or answer.get("tool_calls") for answer in _answer(last))
 
 
 def _one(file: RunFile) -> Iterator[Any]:
@@ -163,9 +192,17 @@ def _answer(record: dict[str, Any]) -> list[dict[str, Any]]:
         if is_chat(found):
             return common_messages(dicts_in(found))
         body = found.get("body", found) if isinstance(found, dict) else found
-        if isinstance(body, dict) and (spoken := answers(body)):
+        if isinstance(body, dict) and (spoken := answers(body) or _own_answer(body)):
             return spoken
     return answers({"choices": record["choices"]}) if isinstance(record.get("choices"), list) else []
+
+
+def _own_answer(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the answer in a client's own shape: a text, and the calls beside it."""
+    if "text" not in body and not dicts_in(body.get("tool_calls")):
+        return []
+    said = {"role": "assistant", "content": as_text(body.get("text") or body.get("content") or "")}
+    return common_messages([said | {"tool_calls": dicts_in(body.get("tool_calls"))}])
 
 
 def _labels(record: dict[str, Any], response: dict[str, Any], requests: list[dict[str, Any]]) -> dict[str, Any]:
