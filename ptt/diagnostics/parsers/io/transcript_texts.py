@@ -44,6 +44,33 @@ INLINE: Final = re.compile(
 )
 NUMBERED: Final = re.compile(r"\[\d{1,4}\] (?P<who>[A-Za-z]+(?: [A-Za-z]+)?)(?: (?:→|->) [\w ]+)?(?: \([^()]*\))?:")
 """A heading with its number, whom it is said to, and a remark."""
+BRACKETED: Final = re.compile(r"[ \t]{0,4}\[(?P<word>[A-Za-z]{2,12}(?:[ _][A-Za-z]{2,10})?)(?:[ _#]\d{1,4})?\]:?[ \t]+(?=\S)")
+"""A speaker in brackets, whose text follows on the line."""
+STAMP: Final = re.compile(
+    r"[ \t]{0,4}(?:\[?(?:\d{4}-\d\d-\d\d[T ])?\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?\]?[ \t]*[-|,:]?[ \t]*"
+    r"(?:\[?(?:INFO|DEBUG|WARNING|WARN|ERROR)\]?[ \t]*[-|:]?[ \t]*)?)"
+)
+"""The time that a log writes before each line, and its level."""
+ADORNED: Final = re.compile(r"(?P<kept>[ \t#>*_\[-]{0,8})[\u2190-\u2bff\ufe0f\u200d\U0001f000-\U0001faff]+[ \t]?")
+"""A picture before the name of a speaker."""
+REMARKS: Final = re.compile(r"\([^()\n]{0,60}\)|`[^`\n]{0,60}`|<[^<>\n]{0,60}>|\d{1,4}(?:[-/:.T]\d{1,4})+Z?")
+COUNTED: Final = frozenset({"turn", "step", "message", "round", "entry", "msg", "from", "to", "the", "s", "role"})
+"""Words that stand beside a speaker in a heading, as in `## Turn 3: Assistant`."""
+FENCE: Final = re.compile(r"[ \t]{0,3}(?:```|~~~)")
+CALL_ALONE: Final = re.compile(r"(?P<name>[A-Za-z_][\w.-]{0,80})\((?P<args>.{0,20000})\)\s*", re.DOTALL)
+"""A turn that is nothing but a call, where a tool answers next."""
+RESPONDS: Final = re.compile(r"respond(?::[ \t]*|\((?=[\"'{]))")
+SPECSTORY_RESULT: Final = re.compile(
+    r"^(?P<kind>Result|Error|Output):[ \t]*\n\s*(?P<fence>```|~~~)[^\n]*\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL
+)
+"""A result that stands in the turn that asked for it."""
+SECTION: Final = re.compile(r"[-=#*_~]{1,80}[ \t]*(?P<words>[A-Za-z]+(?: [A-Za-z]+){0,5})[ \t]*[-=#*_~]{0,80}")
+SECTIONS: Final = {
+    "correct": True, "successful": True, "succeeded": True, "passed": True, "solved": True, "resolved": True,
+    "incorrect": False, "failed": False, "unsuccessful": False, "halted": False, "unsolved": False,
+    "unresolved": False, "wrong": False,
+}  # fmt: skip
+"""What a heading over several episodes says of them."""
 LETTERS: Final = re.compile(r"[A-Za-z]+(?:[ _][A-Za-z]+)?")
 BEGINS: Final = re.compile(
     r"[^\w\n]{0,8}(?P<word>question|task|episode|problem|sample|instance|trajectory|conversation|example|query|game"
@@ -54,7 +81,7 @@ PAIR: Final = re.compile(r"\b([A-Za-z_]{2,30})[ \t]?[=:][ \t]?([\w.+-]{1,60})")
 CALLED: Final = re.compile(
     r"^[ \t]*\W{0,4}(?:tool[ _]call|calling (?:the )?tool|calling|function[ _]call|using tool|tool[ _]use|invoking"
     r"|tool(?=: [\w.-]{1,80}[({]))"
-    r"[ \t]*[:=]?[ \t]*[`'\"]?(?P<name>[A-Za-z_][\w.-]{0,80})[`'\"]?[ \t]*"
+    r"[ \t]*[:=]?[ \t]*(?P<bold>\*\*)?[`'\"]?(?P<name>[A-Za-z_][\w.-]{0,80})[`'\"]?[ \t]*(?(bold)\*\*[^\n]{0,300}?)"
     r"(?:with(?: (?:args|arguments|input))?:?[ \t]*)?"
     r"(?P<args>\([^\n]{0,20000}\)|\{[^\n]{0,20000}\})?[ \t]*\]?[ \t]*$",
     re.IGNORECASE | re.MULTILINE,
@@ -123,10 +150,27 @@ def transcripts(text: str) -> Iterator[Transcript]:
         return
     marks = marks_of(text)
     starts = _episodes(text, marks)
+    sections = _sections(text) if len(starts) > 1 else []
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         inside = [mark for mark in marks if start <= mark.start < end]
         if inside:
-            yield _transcript(text, start, end, inside)
+            found = _transcript(text, start, end, inside)
+            said = [success for at, success in sections if at <= start]
+            if said and not found.labels.keys() & {"success", "reward"}:
+                found.labels["success"] = said[-1]
+            yield found
+
+
+def _sections(text: str) -> list[tuple[int, bool]]:
+    """Return where headings say of the episodes below them how they went."""
+    found, at = list[tuple[int, bool]](), 0
+    for line in text.splitlines(keepends=True):
+        heading = SECTION.fullmatch(line.strip())
+        words = set(heading["words"].lower().split()) & SECTIONS.keys() if heading else set()
+        if len(words) == 1:
+            found.append((at, SECTIONS[words.pop()]))
+        at += len(line)
+    return found if len({success for _, success in found}) > 1 else []
 
 
 def plain(text: str) -> str:
@@ -136,12 +180,17 @@ def plain(text: str) -> str:
 
 def marks_of(text: str) -> list[Mark]:
     """Return what introduces the parts of a text, in the style that most of them have."""
-    marks: list[Mark] = []
+    marks, quoted = list[Mark](), list[Mark]()
     at = 0
+    fenced = False
     for line in text.splitlines(keepends=True):
+        if FENCE.match(line):
+            fenced = not fenced
         if (mark := _mark(line, at)) is not None:
-            marks.append(mark)
+            (quoted if fenced else marks).append(mark)
         at += len(line)
+    if fenced or not any(mark.part in AGENT for mark in marks):  # one is left open, or the whole text is in some
+        marks = sorted([*marks, *quoted], key=lambda mark: mark.start)
     agents = Counter(mark.style for mark in marks if mark.part in AGENT)
     if not agents:
         return []
@@ -150,9 +199,17 @@ def marks_of(text: str) -> list[Mark]:
 
 
 def _mark(line: str, at: int) -> Mark | None:
+    """Return the speaker that a line names, whatever time or picture stands before the name."""
+    end = at + len(line)
+    if (stamp := STAMP.match(line)) is not None and stamp.end():
+        line = line[stamp.end() :]
+    if (adorned := ADORNED.match(line)) is not None:
+        line = adorned["kept"] + line[adorned.end() :]
+    return _mark_in(line, end - len(line)) if line.strip() else None
+
+
+def _mark_in(line: str, at: int) -> Mark | None:
     bare = line.strip()
-    if not bare:
-        return None
     numbered = NUMBERED.fullmatch(bare[:HEADING_CHARS])
     if numbered is not None and (part := HEADINGS.get(numbered["who"].lower())) is not None:
         return Mark(start=at, text=at + len(line), part=part, style="numbered")
@@ -162,14 +219,18 @@ def _mark(line: str, at: int) -> Mark | None:
         named = part is None or inline["word"] == "Agent"  # whose turn it is: the turn follows
         return None if named else Mark(start=at, text=at + inline.end(), part=str(part), style="heading")
     if len(bare) <= HEADING_CHARS and (not bare[0].isalpha() or bare[-1] == ":"):
-        words = [word.lower().replace("_", " ") for word in LETTERS.findall(bare)]
+        words = [word.lower().replace("_", " ") for word in LETTERS.findall(REMARKS.sub("", bare))]
+        words = [word for word in words if word not in COUNTED] if len(words) > 1 else words
         if len(words) == 1 and words[0] in HEADINGS and (len(bare) > len(words[0])) and bare[0] != "<":
-            style = re.sub(r"[A-Za-z0-9]+(?:[ _][A-Za-z]+)?", "", bare, count=2).replace(" ", "")
+            style = re.sub(r"[A-Za-z0-9]+(?:[ _][A-Za-z]+)?", "", REMARKS.sub("", bare)).replace(" ", "")
             style = re.sub(r"[^\x00-\x7f]", "", style)
             return Mark(start=at, text=at + len(line), part=HEADINGS[words[0]], style=f"alone {style}")
     part = SPEAKERS.get(inline["word"].lower().replace("_", " ")) if inline is not None else None
     if inline is not None and part is not None and inline["word"][0].isupper():
         return Mark(start=at, text=at + inline.end(), part=part, style="inline")
+    bracketed = BRACKETED.match(line)
+    if bracketed is not None and (part := SPEAKERS.get(bracketed["word"].lower().replace("_", " "))) is not None:
+        return Mark(start=at, text=at + bracketed.end(), part=part, style="bracketed")
     return None
 
 
@@ -199,9 +260,10 @@ def _transcript(text: str, start: int, end: int, marks: list[Mark]) -> Transcrip
     ends = [*(mark.start for mark in marks[1:]), end]
     for mark, stop in zip(marks, ends, strict=True):
         _add(found.messages, mark.part, text[mark.text : stop].strip())
-    for message in found.messages:
+    for message, after in zip(found.messages, [*found.messages[1:], {}], strict=True):
         if message["role"] == "assistant":
-            _with_calls(message)
+            _with_calls(message, answered=after.get("role") == "tool")
+    found.messages = [told for message in found.messages for told in _with_results(message)]
     last = found.messages[-1]
     verdict = VERDICT.search(last["content"].partition("\n")[0][:VERDICT_CHARS])
     if verdict is not None and last["role"] == "tool":
@@ -209,7 +271,9 @@ def _transcript(text: str, start: int, end: int, marks: list[Mark]) -> Transcrip
     return found
 
 
-def _number(text: str) -> float | str:
+def _number(text: str) -> float | bool | str:
+    if text in ("True", "False"):
+        return text == "True"
     try:
         return float(text)
     except ValueError:
@@ -239,8 +303,16 @@ WRITTEN: Final = {"thought": "Thought: ", "action": "Action: ", "input": "Action
                   "call": ""}  # fmt: skip
 
 
-def _with_calls(message: Message) -> None:
-    """Take the calls out of lines that name them."""
+def _with_calls(message: Message, *, answered: bool) -> None:
+    """Take the calls out of lines that name them, or of a turn that is one and is answered by a tool."""
+    alone = CALL_ALONE.fullmatch(message["content"]) if answered else None
+    if alone is not None:
+        message["tool_calls"] = [{"function": {"name": alone["name"], "arguments": alone["args"]}}]
+        message["content"] = ""
+        return
+    message["content"] = RESPONDS.sub("", message["content"], count=1) if RESPONDS.match(message["content"]) else (
+        message["content"]
+    )
     found = list(CALLED.finditer(message["content"]))
     found = [match for match in found if match["args"] or "tool" in match[0].lower()]
     if found:
@@ -248,6 +320,17 @@ def _with_calls(message: Message) -> None:
             {"function": {"name": match["name"], "arguments": (match["args"] or "").strip("()")}} for match in found
         ]
         message["content"] = CALLED.sub("", message["content"]).strip()
+
+
+def _with_results(message: Message) -> Iterator[Message]:
+    """Yield a turn, and the results that stand in it behind its calls."""
+    results = list(SPECSTORY_RESULT.finditer(message["content"])) if message.get("tool_calls") else []
+    if results:
+        message["content"] = SPECSTORY_RESULT.sub("", message["content"]).strip()
+    yield message
+    for result in results[: len(message.get("tool_calls", ()))]:
+        failed = {"error": True} if result["kind"] == "Error" else {}
+        yield {"role": "tool", "content": result["text"]} | failed
 
 
 def _aider(text: str) -> Transcript:
