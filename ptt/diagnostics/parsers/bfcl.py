@@ -100,6 +100,7 @@ class _Reader:
         if not isinstance(found, list | str) or name is None:
             return False
         messages, steps = _conversation(record, found)
+        messages = [said for said in messages if not str(said.get("content")).startswith(INFERENCE)]  # nothing came back
         failure = record.get("error") if record.get("valid") is False else None
         prompt = nested(record, "prompt", "question")
         answer = self.answers.get(name, record.get("possible_answer"))

@@ -197,6 +197,8 @@ _HINT: Final = re.compile(
     r"refused|try again|not (?:found|allowed|supported|available|exist)|unsupported|rejected|blocked|expired)\b",
     re.I,
 )
+TRACEBACK: Final = "Traceback (most recent call last)"
+FORM_CHARS: Final = 41  # that the form of a result is taken from
 _FORM: Final = re.compile(r"[^\W\d][^\d\"':/\\<>={}\n]{11,40}")
 _FIELDS: Final = (
     "rror", "uccess\"", "uccess'", "ok\"", "ucceeded", "ailed\"", "timed_out", "xit_code", "xitcode", "xitCode",
@@ -223,7 +225,7 @@ _INNER: Final = (
 )  # fmt: skip
 _FAILED_STATUS: Final = frozenset({"error", "errored", "exception", "tool_error"})
 _PERHAPS_FAILED: Final = frozenset(
-    {"failed", "failure", "fail", "timeout", "timed_out", "not_found"}
+    {"failed", "failure", "fail", "timeout", "timed_out"}
 )  # may be what was asked about
 _GOOD_STATUS: Final = frozenset({"success", "ok", "succeeded", "successful"})
 _NOTHING: Final = frozenset({"", "none", "null", "false", "no", "n/a", "(none)", "0"})
@@ -238,7 +240,8 @@ SMALL_OBJECT: Final = 5  # keys of an object that only says how it went
 def result_columns(text: str, tool: str | None, arguments: str | None) -> dict[str, Any]:
     """Return what the table of calls keeps of a result: its length and hashes, and what it says of the outcome."""
     failed, by = told_by_result(text, tool, arguments)
-    form = _FORM.match(_bare(text))
+    ends = by == PRINTED and text.find(TRACEBACK) > FORM_CHARS  # how it begins tells nothing then
+    form = None if ends else _FORM.match(_bare(text))
     return {
         "result_len": len(text),
         "result_hash": as_hash(text),
@@ -385,7 +388,7 @@ def _words_in(head: str, text: str, kind: str) -> str | None:
     if _FOREIGN.match(head) or _WRAPPER.match(head) or _EXCEPTION.match(head):
         return WORDED if kind in (ACTS, READS) else PRINTED
     if kind == RUNS:
-        if "Traceback (most recent call last)" not in text:
+        if TRACEBACK not in text:
             return None
         last = text.rstrip()[-TAIL_CHARS:].rpartition("\n")[2]
         return PRINTED if _RAISED.match(last) else None

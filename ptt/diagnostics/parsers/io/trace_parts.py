@@ -91,7 +91,7 @@ KIND: Final = (
 )
 TIME: Final = ("timestamp", "time", "createdat", "ts", "starttime", "datetime", "date")
 INNER: Final = ("message", "data", "payload", "event", "item", "entry", "record", "msg", "details", "kwargs", "content",
-                "raw", "body", "toolcall", "call", "attributes")  # fmt: skip
+                "raw", "body", "toolcall", "call", "toolresult", "toolresponse", "attributes")  # fmt: skip
 """Where an object that says nothing itself holds what does."""
 LOGGED: Final = frozenset({"level", "levelname", "loglevel", "logger"})
 """Parts of a log line, whose message its program writes."""
@@ -168,6 +168,8 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
     if said is None and (call := call_in(found, uses, listed=listed)) is not None:
         said = [Act(kind="call", message=call, event=event), *_result_of(call, event)]
     if said is None:
+        said = _answered(parts, uses, event)
+    if said is None:
         said = _by_agent(parts, uses, event)
     if said is None:
         said = _inside(parts, uses, event, depth)
@@ -204,6 +206,9 @@ def _exchange(parts: Parts, uses: Uses, event: str) -> list[Act]:
     if answered and plain_key(answered[0]) == "finalresponse" and "usercontent" not in parts:
         return []  # what came of a whole run
     question, answer = _unheld(asked[1]) if asked else None, _unheld(answered[1]) if answered else None
+    helped = answered is None and asked and plain_key(asked[0]).startswith("user") and _of_helpers(parts, uses)
+    if helped and isinstance(question, str):  # what came of the calls was not said
+        answered, answer = asked, ""
     if answered is None or not isinstance(question, str) or not isinstance(answer, str):
         return []
     uses.read += 1
@@ -211,12 +216,21 @@ def _exchange(parts: Parts, uses: Uses, event: str) -> list[Act]:
     used = next(({"calls": part} for name, part in parts.items() if name in ("toolsused", "tooltrace")), parts)
     inner = (parts_of(value) for _, value in parts.values() if isinstance(value, dict))
     calls = _calls(used, uses, event) or next((found for held in inner if (found := _calls(held, uses, event))), [])
+    calls = calls or _of_helpers(parts, uses)
     message: Message = {"role": "assistant", "content": answer} | ({"tool_calls": calls} if calls else {})
     return [
         Act(kind="say", message={"role": "user", "content": question}, event=event),
         Act(kind="say", message=message, event=event),
         *(Act(kind="result", message=call.pop("result"), event=event) for call in calls if "result" in call),
     ]
+
+
+def _of_helpers(parts: Parts, uses: Uses) -> list[Message]:
+    """Return the calls that agents made who are listed beside an answer they helped with, each with its own calls."""
+    helpers = [entry for _, value in parts.values() if isinstance(value, list) for entry in dicts_in(value)]
+    listed = [entry for helper in helpers if first(parts_of(helper), AGENT) is not None
+              for value in helper.values() if isinstance(value, list) for entry in dicts_in(value)]  # fmt: skip
+    return [call for entry in listed if (call := call_in(entry, uses)) is not None]
 
 
 def with_agents(entries: list[Any]) -> list[Any]:
@@ -473,6 +487,21 @@ def _of_model(parts: Parts, came: tuple[str, Any], uses: Uses, event: str) -> li
     uses.take("text", came[0])
     request = [] if given is None else [Act(kind="request", message={"content": given[1]}, event=event)]
     return request + [Act(kind="say", message=one, event=event) for one in spoken]
+
+
+def _answered(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
+    """Return what a model's answer tells that is an object of thought, call and text."""
+    held = next((parts[name] for name in MODEL_OUTPUT if name in parts and isinstance(parts[name][1], dict)), None)
+    inner = parts_of(held[1]) if held else {}
+    thought = first(inner, THOUGHT)
+    if held is None or thought is None or not isinstance(thought[1], str):
+        return None
+    uses.inferred += 1
+    uses.take("text", held[0])
+    calls = _calls(inner, uses, event) or named_call(inner, uses)
+    text = first(inner, TEXT)
+    message: Message = {"role": "assistant", "content": as_text(text[1]) if text else "", "reasoning_content": thought[1]}
+    return [Act(kind="say", message=message | ({"tool_calls": calls} if calls else {}), event=event)]
 
 
 def _by_agent(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
