@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 Message = dict[str, Any]
@@ -38,7 +38,7 @@ HEADINGS: Final = SPEAKERS | {
 """More of them, where they stand in a heading."""
 AGENT: Final = frozenset({"assistant", "thought", "action", "call", "input", "answer"})
 INLINE: Final = re.compile(
-    r"[ \t]{0,4}(?P<heading>#{1,6} )?(?:\*\*|__)?(?P<word>[A-Za-z]{2,12}(?:[ _][A-Za-z]{2,10})?)"
+    r"[ \t]{0,4}(?P<heading>#{1,6} )?(?P<bold>\*\*|__)?(?P<word>[A-Za-z]{2,12}(?:[ _][A-Za-z]{2,10})?)"
     r"(?:[ _#](?P<number>\d{1,4}))?(?:\*\*|__)?"
     r"[ \t]?:(?:\*\*|__)?(?:[ \t]|$)"
 )
@@ -64,6 +64,20 @@ SPECSTORY_RESULT: Final = re.compile(
     r"^(?P<kind>Result|Error|Output):[ \t]*\n\s*(?P<fence>```|~~~)[^\n]*\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL
 )
 """A result that stands in the turn that asked for it."""
+UNKNOWN: Final = "?"  # before the name of a speaker who may be the agent
+MAX_NAMED, MIN_NAMED = 2, 2  # words of such a name, and turns by it
+DECORATED: Final = re.compile(r"(?:\*\*|__|_\*\*|#{1,6} |-{3,} ?|={3,} ?|\[)\W{0,4}[A-Z]")
+TOOL_USE: Final = re.compile(
+    r"<tool-use\b[^>\n]{0,200}data-tool-name=\"(?P<name>[^\"\n]{1,120})\"[^>\n]{0,200}>(?P<text>.*?)</tool-use>", re.DOTALL
+)
+"""A call and its result as SpecStory writes them since its version 2."""
+FENCED: Final = re.compile(r"^(?P<fence>```|~~~)[^\n]*\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
+PRINTED_CALL: Final = re.compile(
+    r"^  (?P<name>[\w.-]{1,120}) \([\w-]{1,80}\)\n Call ID: [^\n]*\n  Args:\n(?P<args>(?:    [^\n]*(?:\n|\Z))*)", re.MULTILINE
+)
+"""A call as LangChain's `pretty_print` shows it."""
+CALL_NAMED: Final = re.compile(r"[`*_]{0,3}(?P<name>[A-Za-z_][\w.:-]{0,80})[`*_]{0,3}\s*(?P<args>[({`].*|)\Z", re.DOTALL)
+"""What stands under a heading for a call."""
 SECTION: Final = re.compile(r"[-=#*_~]{1,80}[ \t]*(?P<words>[A-Za-z]+(?: [A-Za-z]+){0,5})[ \t]*[-=#*_~]{0,80}")
 SECTIONS: Final = {
     "correct": True, "successful": True, "succeeded": True, "passed": True, "solved": True, "resolved": True,
@@ -191,6 +205,7 @@ def marks_of(text: str) -> list[Mark]:
         at += len(line)
     if fenced or not any(mark.part in AGENT for mark in marks):  # one is left open, or the whole text is in some
         marks = sorted([*marks, *quoted], key=lambda mark: mark.start)
+    marks = _with_named(marks)
     agents = Counter(mark.style for mark in marks if mark.part in AGENT)
     if not agents:
         return []
@@ -217,21 +232,46 @@ def _mark_in(line: str, at: int) -> Mark | None:
     if inline is not None and inline["heading"]:
         part = HEADINGS.get(inline["word"].lower().replace("_", " "))
         named = part is None or inline["word"] == "Agent"  # whose turn it is: the turn follows
-        return None if named else Mark(start=at, text=at + inline.end(), part=str(part), style="heading")
+        return None if named else Mark(start=at, text=at + inline.end(), part=str(part), style=_style("#"))
+    part = SPEAKERS.get(inline["word"].lower().replace("_", " ")) if inline is not None else None
+    if inline is not None and part is not None and inline["word"][0].isupper():
+        return Mark(start=at, text=at + inline.end(), part=part, style="bold" if inline["bold"] else "inline")
     if len(bare) <= HEADING_CHARS and (not bare[0].isalpha() or bare[-1] == ":"):
         words = [word.lower().replace("_", " ") for word in LETTERS.findall(REMARKS.sub("", bare))]
         words = [word for word in words if word not in COUNTED] if len(words) > 1 else words
+        words = [word.removesuffix(" message") for word in words]
         if len(words) == 1 and words[0] in HEADINGS and (len(bare) > len(words[0])) and bare[0] != "<":
-            style = re.sub(r"[A-Za-z0-9]+(?:[ _][A-Za-z]+)?", "", REMARKS.sub("", bare)).replace(" ", "")
-            style = re.sub(r"[^\x00-\x7f]", "", style)
-            return Mark(start=at, text=at + len(line), part=HEADINGS[words[0]], style=f"alone {style}")
-    part = SPEAKERS.get(inline["word"].lower().replace("_", " ")) if inline is not None else None
-    if inline is not None and part is not None and inline["word"][0].isupper():
-        return Mark(start=at, text=at + inline.end(), part=part, style="inline")
+            return Mark(start=at, text=at + len(line), part=HEADINGS[words[0]], style=_style(bare))
+        if 0 < len(words) <= MAX_NAMED and not bare[0].isspace() and DECORATED.match(bare):
+            return Mark(start=at, text=at + len(line), part=f"{UNKNOWN}{' '.join(words)}", style=_style(bare))
     bracketed = BRACKETED.match(line)
     if bracketed is not None and (part := SPEAKERS.get(bracketed["word"].lower().replace("_", " "))) is not None:
         return Mark(start=at, text=at + bracketed.end(), part=part, style="bracketed")
     return None
+
+
+def _style(bare: str) -> str:
+    """Return the decoration of a heading, however long it is."""
+    signs = re.sub(r"[A-Za-z0-9]+(?:[ _][A-Za-z]+)?|[^\x00-\x7f]|[\s:]", "", REMARKS.sub("", bare))
+    signs = re.sub(r"(.)\1+", r"\1", signs)
+    return "bold" if signs in ("*", "_") else f"alone {signs}"
+
+
+def _with_named(marks: list[Mark]) -> list[Mark]:
+    """Return marks in which the name that answers a user by turns, where no agent has a usual one, is the agent."""
+    users = Counter(mark.style for mark in marks if mark.part == "user")
+    agents = {mark.style for mark in marks if mark.part in AGENT}
+    style, said = users.most_common(1)[0] if users else ("", 0)
+    if said < MIN_NAMED or style in agents or style == "inline":
+        return [mark for mark in marks if not mark.part.startswith(UNKNOWN)]
+    names = Counter(mark.part for mark in marks if mark.part.startswith(UNKNOWN) and mark.style == style)
+    name, count = names.most_common(1)[0] if names else ("", 0)
+    agent = name if count >= MIN_NAMED else ""
+    return [
+        replace(mark, part="assistant") if mark.part == agent else mark
+        for mark in marks
+        if not mark.part.startswith(UNKNOWN) or (mark.part == agent and mark.style == style)
+    ]
 
 
 def _episodes(text: str, marks: list[Mark]) -> list[int]:
@@ -258,10 +298,12 @@ def _transcript(text: str, start: int, end: int, marks: list[Mark]) -> Transcrip
     if opening and marks[0].part not in ("user", "system"):
         found.messages.append({"role": "user", "content": opening})
     ends = [*(mark.start for mark in marks[1:]), end]
-    for mark, stop in zip(marks, ends, strict=True):
-        _add(found.messages, mark.part, text[mark.text : stop].strip())
+    for mark, stop, after in zip(marks, ends, [*(mark.part for mark in marks[1:]), ""], strict=True):
+        said = text[mark.text : stop].strip()
+        calls = mark.part == "tool" and after == "tool" and CALL_NAMED.match(said) is not None
+        _add(found.messages, "call" if calls else mark.part, said)
     for message, after in zip(found.messages, [*found.messages[1:], {}], strict=True):
-        if message["role"] == "assistant":
+        if message["role"] == "assistant" and "<tool-use" not in message["content"]:
             _with_calls(message, answered=after.get("role") == "tool")
     found.messages = [told for message in found.messages for told in _with_results(message)]
     last = found.messages[-1]
@@ -287,6 +329,13 @@ def _add(messages: list[Message], part: str, text: str) -> None:
         messages.append({"role": part, "content": text})
         return
     written = f"{WRITTEN[part]}{text}"
+    if part == "call" and (named := CALL_NAMED.match(text)) is not None:
+        if last.get("role") != "assistant":
+            messages.append(last := {"role": "assistant", "content": ""})
+        given = FENCED.search(named["args"])
+        arguments = given["text"].strip() if given else named["args"].strip("()")
+        last.setdefault("tool_calls", []).append({"function": {"name": named["name"], "arguments": arguments}})
+        return
     if part == "call":
         written = (
             f"Tool Call: {text}"
@@ -313,17 +362,27 @@ def _with_calls(message: Message, *, answered: bool) -> None:
     message["content"] = RESPONDS.sub("", message["content"], count=1) if RESPONDS.match(message["content"]) else (
         message["content"]
     )
-    found = list(CALLED.finditer(message["content"]))
-    found = [match for match in found if match["args"] or "tool" in match[0].lower()]
-    if found:
-        message["tool_calls"] = [
-            {"function": {"name": match["name"], "arguments": (match["args"] or "").strip("()")}} for match in found
-        ]
-        message["content"] = CALLED.sub("", message["content"]).strip()
+    for written in (PRINTED_CALL, CALLED):
+        found = list(written.finditer(message["content"]))
+        found = [match for match in found if match["args"] or "tool" in match[0].lower()]
+        if found:
+            message.setdefault("tool_calls", []).extend(
+                {"function": {"name": match["name"], "arguments": (match["args"] or "").strip("()")}} for match in found
+            )
+            message["content"] = written.sub("", message["content"]).strip()
 
 
 def _with_results(message: Message) -> Iterator[Message]:
     """Yield a turn, and the results that stand in it behind its calls."""
+    used = list(TOOL_USE.finditer(message["content"])) if message["role"] == "assistant" else []
+    if used:
+        calls = [{"id": f"use-{at}-{one.start()}", "function": {"name": one["name"], "arguments": ""}}
+                 for at, one in enumerate(used)]  # fmt: skip
+        yield message | {"content": TOOL_USE.sub("", message["content"]).strip(), "tool_calls": calls}
+        for call, one in zip(calls, used, strict=True):
+            blocks = FENCED.findall(one["text"])
+            yield {"role": "tool", "tool_call_id": call["id"], "content": blocks[-1][1] if blocks else ""}
+        return
     results = list(SPECSTORY_RESULT.finditer(message["content"])) if message.get("tool_calls") else []
     if results:
         message["content"] = SPECSTORY_RESULT.sub("", message["content"]).strip()
