@@ -32,7 +32,8 @@ from ptt.diagnostics.parsers.io.record_episodes import (
 from ptt.diagnostics.parsers.io.record_labels import RANKS, labels_of, split_of, step_of, timing_of, tools_of
 from ptt.diagnostics.parsers.io.record_values import first_values, values
 from ptt.diagnostics.parsers.io.text_calls import prompt_in
-from ptt.diagnostics.parsers.io.trace_parts import Act, acts_in, with_agents
+from ptt.diagnostics.parsers.io.trace_names import Act
+from ptt.diagnostics.parsers.io.trace_parts import acts_in, with_agents
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_samples
 from ptt.diagnostics.parsers.io.transcript_texts import is_transcript, shows_calls, transcripts
 from ptt.diagnostics.parsers.io.values import as_label, as_number, dict_of

@@ -100,7 +100,6 @@ class _Reader:
         if not isinstance(found, list | str) or name is None:
             return False
         messages, steps = _conversation(record, found)
-        messages = [said for said in messages if not str(said.get("content")).startswith(INFERENCE)]  # nothing came back
         failure = record.get("error") if record.get("valid") is False else None
         prompt = nested(record, "prompt", "question")
         answer = self.answers.get(name, record.get("possible_answer"))
@@ -125,6 +124,7 @@ class _Reader:
                     "tokens_out": _total(record.get("output_token_count")),
                     "truncated": steps,
                     "tools_required": _required(answer, messages),
+                    **({"n_turns": 0} if isinstance(found, str) and found.startswith(INFERENCE) else {}),
                 },
             )
         )

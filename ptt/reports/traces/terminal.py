@@ -156,8 +156,8 @@ def _more_tools(diagnosis: TraceDiagnosis, stored: int, shown: int) -> str:
 
 def _most_used(tools: pl.DataFrame) -> str:
     """Say which tool is called most, or how many are called equally often."""
-    calls = int(tools["calls"].max() or 0)
-    names = tools.filter(pl.col("calls") == calls)["name"].sort().to_list()
+    names = tools.filter(pl.col("calls") == pl.col("calls").max()).sort("name").get_column("name").to_list()
+    calls = tools.select(pl.col("calls").max()).item()
     if len(names) > 1:
         return f"no most used tool: {count(len(names))} have {counted(calls, 'call')} each"
     return f"most used tool: {shortened(safe(names[0] or 'no name'), MAX_TOOL_NAME)} ({counted(calls, 'call')})"

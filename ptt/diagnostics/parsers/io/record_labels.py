@@ -55,8 +55,8 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
 """The names of each label, the clearest first."""
 MAX_NAMES: Final = 100  # more than any label has
 RANKS: Final = {name: (label, rank) for label, names in NAMES.items() for rank, name in enumerate(names)}
-BESIDE: Final = ("metadata", "info", "meta", "extra_info", "extra", "annotations", "labels", "outcome", "evaluation", "eval",
-                 "result", "grading", "usage")  # fmt: skip
+BESIDE: Final = ("metadata", "info", "meta", "extra_info", "extra", "annotations", "labels", "outcome", "evaluation",
+                 "eval", "result", "grading", "usage")  # fmt: skip
 MATCHES: Final = ("_match", "_matches", "_matched")  # how checks against what was expected end: all must hold
 STEPS: Final = ("training_step", "train_step", "global_step", "policy_step")
 CUT_SHORT: Final = frozenset(

@@ -224,9 +224,7 @@ _INNER: Final = (
     "result", "output", "content", "response", "data", "text", "message", "detail", "stderr", "body", "metadata",
 )  # fmt: skip
 _FAILED_STATUS: Final = frozenset({"error", "errored", "exception", "tool_error"})
-_PERHAPS_FAILED: Final = frozenset(
-    {"failed", "failure", "fail", "timeout", "timed_out"}
-)  # may be what was asked about
+_PERHAPS_FAILED: Final = frozenset({"failed", "failure", "fail", "timeout", "timed_out"})  # may be what was asked about
 _GOOD_STATUS: Final = frozenset({"success", "ok", "succeeded", "successful"})
 _NOTHING: Final = frozenset({"", "none", "null", "false", "no", "n/a", "(none)", "0"})
 _CUT: Final = re.compile(r"\{\s*['\"](?:error|Error)['\"]\s*:(?!\s*(?:\"\"|''|null|None|\{\}|\[\]|[Ff]alse|0\b))")

@@ -10,7 +10,7 @@ from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.message_shapes import decoded
 from ptt.diagnostics.parsers.io.named_parts import ARGUMENTS, PLAIN, RESULT, Parts, parts_of
 from ptt.diagnostics.parsers.io.record_values import first_values
-from ptt.diagnostics.parsers.io.trace_parts import ROLE, TEXT, role_of
+from ptt.diagnostics.parsers.io.trace_names import ROLE, TEXT, role_of
 from ptt.diagnostics.parsers.io.values import dicts_in
 
 TRACE: Final = re.compile(r"trace|traject|agent|convers|chat|messages|turns|session|dialog|transcript", re.I)

@@ -44,10 +44,13 @@ INLINE: Final = re.compile(
 )
 NUMBERED: Final = re.compile(r"\[\d{1,4}\] (?P<who>[A-Za-z]+(?: [A-Za-z]+)?)(?: (?:→|->) [\w ]+)?(?: \([^()]*\))?:")
 """A heading with its number, whom it is said to, and a remark."""
-BRACKETED: Final = re.compile(r"[ \t]{0,4}\[(?P<word>[A-Za-z]{2,12}(?:[ _][A-Za-z]{2,10})?)(?:[ _#]\d{1,4})?\]:?[ \t]+(?=\S)")
+BRACKETED: Final = re.compile(
+    r"[ \t]{0,4}\[(?P<word>[A-Za-z]{2,12}(?:[ _][A-Za-z]{2,10})?)(?:[ _#]\d{1,4})?\]:?[ \t]+(?=\S)"
+)
 """A speaker in brackets, whose text follows on the line."""
 STAMP: Final = re.compile(
-    r"[ \t]{0,4}(?:\[?(?:\d{4}-\d\d-\d\d[T ])?\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?\]?[ \t]*[-|,:]?[ \t]*"
+    r"[ \t]{0,4}(?:\[?(?:\d{4}-\d\d-\d\d[T ])?\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?"
+    r"(?:Z|[+-]\d\d:?\d\d)?\]?[ \t]*[-|,:]?[ \t]*"
     r"(?:\[?(?:INFO|DEBUG|WARNING|WARN|ERROR)\]?[ \t]*[-|:]?[ \t]*)?)"
 )
 """The time that a log writes before each line, and its level."""
@@ -61,22 +64,27 @@ CALL_ALONE: Final = re.compile(r"(?P<name>[A-Za-z_][\w.-]{0,80})\((?P<args>.{0,2
 """A turn that is nothing but a call, where a tool answers next."""
 RESPONDS: Final = re.compile(r"respond(?::[ \t]*|\((?=[\"'{]))")
 SPECSTORY_RESULT: Final = re.compile(
-    r"^(?P<kind>Result|Error|Output):[ \t]*\n\s*(?P<fence>```|~~~)[^\n]*\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL
+    r"^(?P<kind>Result|Error|Output):[ \t]*\n\s*(?P<fence>```|~~~)[^\n]*\n(?P<text>.*?)^(?P=fence)[ \t]*$",
+    re.MULTILINE | re.DOTALL,
 )
 """A result that stands in the turn that asked for it."""
 UNKNOWN: Final = "?"  # before the name of a speaker who may be the agent
 MAX_NAMED, MIN_NAMED = 2, 2  # words of such a name, and turns by it
 DECORATED: Final = re.compile(r"(?:\*\*|__|_\*\*|#{1,6} |-{3,} ?|={3,} ?|\[)\W{0,4}[A-Z]")
 TOOL_USE: Final = re.compile(
-    r"<tool-use\b[^>\n]{0,200}data-tool-name=\"(?P<name>[^\"\n]{1,120})\"[^>\n]{0,200}>(?P<text>.*?)</tool-use>", re.DOTALL
+    r"<tool-use\b[^>\n]{0,200}data-tool-name=\"(?P<name>[^\"\n]{1,120})\"[^>\n]{0,200}>(?P<text>.*?)</tool-use>",
+    re.DOTALL,
 )
 """A call and its result as SpecStory writes them since its version 2."""
 FENCED: Final = re.compile(r"^(?P<fence>```|~~~)[^\n]*\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
 PRINTED_CALL: Final = re.compile(
-    r"^  (?P<name>[\w.-]{1,120}) \([\w-]{1,80}\)\n Call ID: [^\n]*\n  Args:\n(?P<args>(?:    [^\n]*(?:\n|\Z))*)", re.MULTILINE
+    r"^  (?P<name>[\w.-]{1,120}) \([\w-]{1,80}\)\n Call ID: [^\n]*\n  Args:\n(?P<args>(?:    [^\n]*(?:\n|\Z))*)",
+    re.MULTILINE,
 )
 """A call as LangChain's `pretty_print` shows it."""
-CALL_NAMED: Final = re.compile(r"[`*_]{0,3}(?P<name>[A-Za-z_][\w.:-]{0,80})[`*_]{0,3}\s*(?P<args>[({`].*|)\Z", re.DOTALL)
+CALL_NAMED: Final = re.compile(
+    r"[`*_]{0,3}(?P<name>[A-Za-z_][\w.:-]{0,80})[`*_]{0,3}\s*(?P<args>[({`].*|)\Z", re.DOTALL
+)
 """What stands under a heading for a call."""
 SECTION: Final = re.compile(r"[-=#*_~]{1,80}[ \t]*(?P<words>[A-Za-z]+(?: [A-Za-z]+){0,5})[ \t]*[-=#*_~]{0,80}")
 SECTIONS: Final = {
@@ -298,9 +306,9 @@ def _transcript(text: str, start: int, end: int, marks: list[Mark]) -> Transcrip
     if opening and marks[0].part not in ("user", "system"):
         found.messages.append({"role": "user", "content": opening})
     ends = [*(mark.start for mark in marks[1:]), end]
-    for mark, stop, after in zip(marks, ends, [*(mark.part for mark in marks[1:]), ""], strict=True):
+    for mark, stop, following in zip(marks, ends, [*(mark.part for mark in marks[1:]), ""], strict=True):
         said = text[mark.text : stop].strip()
-        calls = mark.part == "tool" and after == "tool" and CALL_NAMED.match(said) is not None
+        calls = mark.part == "tool" and following == "tool" and CALL_NAMED.match(said) is not None
         _add(found.messages, "call" if calls else mark.part, said)
     for message, after in zip(found.messages, [*found.messages[1:], {}], strict=True):
         if message["role"] == "assistant" and "<tool-use" not in message["content"]:
@@ -331,7 +339,8 @@ def _add(messages: list[Message], part: str, text: str) -> None:
     written = f"{WRITTEN[part]}{text}"
     if part == "call" and (named := CALL_NAMED.match(text)) is not None:
         if last.get("role") != "assistant":
-            messages.append(last := {"role": "assistant", "content": ""})
+            last = {"role": "assistant", "content": ""}
+            messages.append(last)
         given = FENCED.search(named["args"])
         arguments = given["text"].strip() if given else named["args"].strip("()")
         last.setdefault("tool_calls", []).append({"function": {"name": named["name"], "arguments": arguments}})
@@ -359,17 +368,17 @@ def _with_calls(message: Message, *, answered: bool) -> None:
         message["tool_calls"] = [{"function": {"name": alone["name"], "arguments": alone["args"]}}]
         message["content"] = ""
         return
-    message["content"] = RESPONDS.sub("", message["content"], count=1) if RESPONDS.match(message["content"]) else (
-        message["content"]
+    message["content"] = (
+        RESPONDS.sub("", message["content"], count=1) if RESPONDS.match(message["content"]) else (message["content"])
     )
-    for written in (PRINTED_CALL, CALLED):
-        found = list(written.finditer(message["content"]))
+    for form in (PRINTED_CALL, CALLED):
+        found = list(form.finditer(message["content"]))
         found = [match for match in found if match["args"] or "tool" in match[0].lower()]
         if found:
             message.setdefault("tool_calls", []).extend(
                 {"function": {"name": match["name"], "arguments": (match["args"] or "").strip("()")}} for match in found
             )
-            message["content"] = written.sub("", message["content"]).strip()
+            message["content"] = form.sub("", message["content"]).strip()
 
 
 def _with_results(message: Message) -> Iterator[Message]:
