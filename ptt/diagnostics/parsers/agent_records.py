@@ -358,11 +358,8 @@ def _shown(key: str) -> str:
 
 def _numbered(entries: list[Any] | str) -> int | None:
     """Return how many steps calls are numbered by, one turn each; None where they are not."""
-    for key in STEP_NUMBERS:
-        numbers = [as_number(entry.get(key)) for entry in entries if isinstance(entry, dict)]
-        if numbers and None not in numbers:
-            return len(set(numbers))
-    return None
+    numbers = [_number_of(entry) for entry in entries if isinstance(entry, dict)]
+    return len(set(numbers)) if numbers and None not in numbers else None
 
 
 def _labels(episode: Episode) -> dict[str, Any]:

@@ -27,6 +27,8 @@ from ptt.diagnostics.parsers.io.values import as_name, as_text, dict_of, dicts_i
 
 CHATS: Final = ("messages", "conversation", "conversations", "trajectory", "traj", "chat", "history", "dialogue",
                 "dialog", "transcript", "message_log", "message_history", "chat_history", "contents")  # fmt: skip
+SENT: Final = ("input", "inputs", "prompt")
+"""Members of a logged request that may hold its messages, where its answer stands beside them."""
 REQUESTS: Final = ("request", "request_body", "body", "payload", "raw_request", "kwargs", "params")
 ANSWERS: Final = ("response", "completion", "output", "raw_response", "response_body", "answer")
 MESSAGE: Final = (b'{"role"', b'{"content"', b'{"type"')  # how a line begins that is a single message
@@ -65,7 +67,8 @@ def _is_preference(record: dict[str, Any]) -> bool:
 
 def _is_completed(record: dict[str, Any]) -> bool:
     """Return whether a record has messages as its prompt, and one completion of them."""
-    return is_chat(record.get("prompt")) and any(is_chat(record.get(key)) for key in ANSWERS)
+    asked = any(is_chat(record.get(key)) for key in SENT)
+    return asked and any(is_chat(record.get(key)) or is_message(record.get(key)) for key in ANSWERS)
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -94,8 +97,10 @@ def _records(file: RunFile) -> Iterator[Any]:
 
 def _sent(record: Any) -> list[Any]:
     """Return the messages of a logged request, whose answer stands beside them."""
-    found = _chat_of(record, 1) if isinstance(record, dict) and any(record.get(key) for key in ANSWERS) else None
-    return found or []
+    if not isinstance(record, dict) or not any(record.get(key) for key in ANSWERS):
+        return []
+    listed = (record[key] for key in SENT if is_chat(record.get(key)))
+    return _chat_of(record, 1) or next(listed, [])
 
 
 def _continues(before: list[Any], last: dict[str, Any], sent: list[Any]) -> bool:
@@ -145,7 +150,7 @@ def _add(record: dict[str, Any], samples: Samples) -> bool:
     found = _chat_of(record, 1)
     asked = None
     if found is None:
-        asked, found = (_messages(record.get("prompt")), [])
+        asked, found = next(filter(None, (_messages(record.get(key)) for key in SENT)), []), []
         if not asked:
             return False
     requests = [record[key] for key in REQUESTS if isinstance(record.get(key), dict)]

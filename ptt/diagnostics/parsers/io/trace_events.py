@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.message_shapes import decoded, messages_from
 from ptt.diagnostics.parsers.io.named_parts import (
@@ -35,6 +35,9 @@ from ptt.diagnostics.parsers.io.trace_names import (
     words_of,
 )
 from ptt.diagnostics.parsers.io.values import as_text, dicts_in
+
+ASKING_PARTS: Final = {"user-prompt": "user", "system-prompt": "system", "retry-prompt": "user"}
+"""What parts of a request to the model are."""
 
 
 def acts_of_used_tool(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
@@ -139,3 +142,29 @@ def _of_tool(parts: Parts, uses: Uses, event: str, words: frozenset[str]) -> lis
         return None
     uses.inferred += 1
     return [Act(kind="call", message=call, event=event), *result_of(call, event)]
+
+
+def acts_of_parts(found: Message) -> list[Act] | None:
+    """Return what a request or a response of PydanticAI tells, part by part; None if it is none."""
+    kinds = [(part.get("part_kind"), part) for part in dicts_in(found.get("parts"))]
+    if not kinds or not all(isinstance(kind, str) for kind, _ in kinds):
+        return None
+    said = "\n".join(as_text(part.get("content")) for kind, part in kinds if kind == "text")
+    calls = [
+        {
+            "id": part.get("tool_call_id"),
+            "type": "function",
+            "function": {"name": part.get("tool_name"), "arguments": part.get("args")},
+        }
+        for kind, part in kinds
+        if kind == "tool-call"
+    ]
+    message: Message = {"role": "assistant", "content": said} | ({"tool_calls": calls} if calls else {})
+    acts = [Act(kind="say", message=message)] if found.get("kind") == "response" or said or calls else []
+    for kind, part in kinds:
+        if kind == "tool-return" or (kind == "retry-prompt" and part.get("tool_name")):
+            result = {"content": part.get("content")} | ({"error": True} if kind == "retry-prompt" else {})
+            acts.append(Act(kind="result", message=result_told(result, parts_of(part)) | result))
+        elif kind in ASKING_PARTS:
+            acts.append(Act(kind="say", message={"role": ASKING_PARTS[kind], "content": as_text(part.get("content"))}))
+    return acts

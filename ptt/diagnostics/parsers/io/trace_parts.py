@@ -27,7 +27,7 @@ from ptt.diagnostics.parsers.io.named_parts import (
     plain_key,
     result_told,
 )
-from ptt.diagnostics.parsers.io.trace_events import acts_of_event, acts_of_used_tool, results_listed
+from ptt.diagnostics.parsers.io.trace_events import acts_of_event, acts_of_parts, acts_of_used_tool, results_listed
 from ptt.diagnostics.parsers.io.trace_names import (
     ACTED,
     AGENT,
@@ -70,6 +70,8 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
         return []
     if isinstance(found.get("kwargs"), dict) and isinstance(found.get("id"), list):  # LangChain's own dump
         found = {"type": as_text(found["id"][-1:]).strip('[]"'), **found["kwargs"]}
+    if (said := acts_of_parts(found)) is not None:
+        return said
     parts = parts_of(found)
     event = event_of(parts)
     if PARTIAL & words_of(event) or ("spanid" in parts and not SPAN_TIMES.isdisjoint(parts)):

@@ -36,6 +36,8 @@ HEADINGS: Final = SPEAKERS | {
     "tool name": "action",
 }
 """More of them, where they stand in a heading."""
+TEXTS: Final = (".txt", ".md", ".markdown", ".log", ".out", ".transcript", ".history")
+"""How names of files end that may be transcripts."""
 AGENT: Final = frozenset({"assistant", "thought", "action", "call", "input", "answer"})
 INLINE: Final = re.compile(
     r"[ \t]{0,4}(?P<heading>#{1,6} )?(?P<bold>\*\*|__)?(?P<word>[A-Za-z]{2,12}(?:[ _][A-Za-z]{2,10})?)"
@@ -51,7 +53,8 @@ BRACKETED: Final = re.compile(
 STAMP: Final = re.compile(
     r"[ \t]{0,4}(?:\[?(?:\d{4}-\d\d-\d\d[T ])?\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?"
     r"(?:Z|[+-]\d\d:?\d\d)?\]?[ \t]*[-|,:]?[ \t]*"
-    r"(?:\[?(?:INFO|DEBUG|WARNING|WARN|ERROR)\]?[ \t]*[-|:]?[ \t]*)?)"
+    r"(?:(?:[\w.-]{1,40}[ \t]*[-|:][ \t]*)?\[?(?:INFO|DEBUG|WARNING|WARN|ERROR)\]?[ \t]*[-|:]?[ \t]*)?"
+    r"|(?:INFO|DEBUG|WARNING|ERROR):[\w.-]{1,60}:[ \t]*)"
 )
 """The time that a log writes before each line, and its level."""
 ADORNED: Final = re.compile(r"(?P<kept>[ \t#>*_\[-]{0,8})[\u2190-\u2bff\ufe0f\u200d\U0001f000-\U0001faff]+[ \t]?")
@@ -244,6 +247,9 @@ def _mark_in(line: str, at: int) -> Mark | None:
     part = SPEAKERS.get(inline["word"].lower().replace("_", " ")) if inline is not None else None
     if inline is not None and part is not None and inline["word"][0].isupper():
         return Mark(start=at, text=at + inline.end(), part=part, style="bold" if inline["bold"] else "inline")
+    bracketed = BRACKETED.match(line)
+    if bracketed is not None and (part := SPEAKERS.get(bracketed["word"].lower().replace("_", " "))) is not None:
+        return Mark(start=at, text=at + bracketed.end(), part=part, style="bracketed")
     if len(bare) <= HEADING_CHARS and (not bare[0].isalpha() or bare[-1] == ":"):
         words = [word.lower().replace("_", " ") for word in LETTERS.findall(REMARKS.sub("", bare))]
         words = [word for word in words if word not in COUNTED] if len(words) > 1 else words
@@ -252,9 +258,6 @@ def _mark_in(line: str, at: int) -> Mark | None:
             return Mark(start=at, text=at + len(line), part=HEADINGS[words[0]], style=_style(bare))
         if 0 < len(words) <= MAX_NAMED and not bare[0].isspace() and DECORATED.match(bare):
             return Mark(start=at, text=at + len(line), part=f"{UNKNOWN}{' '.join(words)}", style=_style(bare))
-    bracketed = BRACKETED.match(line)
-    if bracketed is not None and (part := SPEAKERS.get(bracketed["word"].lower().replace("_", " "))) is not None:
-        return Mark(start=at, text=at + bracketed.end(), part=part, style="bracketed")
     return None
 
 
