@@ -15,7 +15,7 @@ from ptt.diagnostics.parsers.io.trace_names import ROLE, TEXT, role_of
 from ptt.diagnostics.parsers.io.transcript_texts import AGENT, TEXTS, marks_of, plain
 from ptt.diagnostics.parsers.io.values import dicts_in
 
-TRACE: Final = re.compile(r"trace|traject|agent|convers|chat|messages|turns|session|dialog|transcript", re.I)
+TRACE: Final = re.compile(r"trace|traj|agent|convers|chat|messages|turns|session|dialog|transcript", re.I)
 """Words by which a file or a list may be meant for a trace."""
 LOOKED: Final = 20
 ENOUGH: Final = 0.5  # share of the entries that must have a part
