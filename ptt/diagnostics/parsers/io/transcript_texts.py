@@ -75,7 +75,7 @@ UNKNOWN: Final = "?"  # before the name of a speaker who may be the agent
 MAX_NAMED, MIN_NAMED = 2, 2  # words of such a name, and turns by it
 DECORATED: Final = re.compile(r"(?:\*\*|__|_\*\*|#{1,6} |-{3,} ?|={3,} ?|\[)\W{0,4}[A-Z]")
 TOOL_USE: Final = re.compile(
-    r"<tool-use\b[^>\n]{0,200}data-tool-name=\"(?P<name>[^\"\n]{1,120})\"[^>\n]{0,200}>(?P<text>.*?)</tool-use>",
+    r"<tool-use\b[^>\n]{0,200}data-tool-name=\"(?P<name>[^\"\n]{1,120})\"[^>\n]{0,200}>(?P<text>.{0,100000}?)</tool-use>",
     re.DOTALL,
 )
 """A call and its result as SpecStory writes them since its version 2."""
@@ -220,7 +220,8 @@ def marks_of(text: str) -> list[Mark]:
     agents = Counter(mark.style for mark in marks if mark.part in AGENT)
     if not agents:
         return []
-    style = max(agents, key=lambda found: (agents[found], found))
+    users = Counter(mark.style for mark in marks if mark.part == "user")
+    style = max(agents, key=lambda found: (agents[found] + users[found], found))
     return [mark for mark in marks if mark.style == style]
 
 
