@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, Final
 from zlib import crc32
 
+from ptt.diagnostics.parsers.io.answer_texts import is_empty_result
 from ptt.diagnostics.parsers.io.lines import parse_json
 from ptt.diagnostics.parsers.io.values import as_hash, as_plain_number
 from ptt.diagnostics.schema import CODED, PRINTED, WORDED
@@ -247,34 +248,8 @@ def result_columns(text: str, tool: str | None, arguments: str | None) -> dict[s
         "told_by": by,
         "result_form": crc32(form[0].encode("utf-8", "replace")) if form else None,
         "result_hints": failed is None and len(text) <= HINT_CHARS and _hints_at_failure(text, tool or ""),
-        "result_empty": _is_empty(text),
+        "result_empty": is_empty_result(text),
     }
-
-
-EMPTY: Final = re.compile(
-    r"[\s\[\]{}()\"',]*|(?i:(?:none|null|n/a|no (?:results?|documents?|content|output)(?: found)?)\.?)"
-)
-HEADER: Final = re.compile(r"\[?(?:#+ |\d{1,3}[.):] |(?:Doc(?:ument)?|Result|Source|Passage|Page|Title|Item)\b)", re.I)
-MIN_HEADERS: Final = 2  # one title alone may be the answer
-DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
-EMPTY_CHARS: Final = 4000  # a longer result is not looked at
-
-
-def _is_empty(text: str) -> bool:
-    """Return whether a result holds nothing: it is blank, or a list of items with headers and without content.
-
-    The headers of such a list are alike but for their numbers.
-    """
-    if len(text) > EMPTY_CHARS:
-        return False
-    if EMPTY.fullmatch(text):
-        return True
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return (
-        len(lines) >= MIN_HEADERS
-        and all(map(HEADER.match, lines))
-        and len({DIGITS.sub("#", line) for line in lines}) == 1
-    )
 
 
 def _hints_at_failure(text: str, tool: str) -> bool:
