@@ -40,15 +40,12 @@ def nearest_trace(file: RunFile) -> str:
 
 def _nearest_transcript(file: RunFile) -> str:
     """Return what a text lacks to be the transcript of an agent."""
-    if not file.name.lower().endswith(TEXTS):
+    if not file.name.lower().endswith(TEXTS) or not TRACE.search(file.name):
         return ""
     parts = {mark.part for mark in marks_of(plain(text_head(file).decode("utf-8", "replace")))}
+    lack = "no heading or beginning of a line names who speaks (User:, Assistant:, Tool:)"
     if parts & AGENT:
         lack = "the agent speaks once, or nobody answers it (User:, Tool:, Observation:)"
-    elif TRACE.search(file.name):
-        lack = "no heading or beginning of a line names who speaks (User:, Assistant:, Tool:)"
-    else:
-        return ""
     return f"Nearest is an agent's transcript: {lack}; {GUIDE}."
 
 
