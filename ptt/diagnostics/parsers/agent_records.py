@@ -213,7 +213,8 @@ class _Reader:
                 continue
             chat, about = chats.setdefault(name, (Chat(), {}))
             acts = acts_in(row, self.uses)
-            if any(chat.begins_anew(act) for act in acts) or _restarts(row, first.get(name), last.get(name)):
+            counted_anew = not self.plan.key and _restarts(row, first.get(name), last.get(name))
+            if counted_anew or any(chat.begins_anew(act) for act in acts):
                 finished += 1
                 chats[f"{name}\0{finished}"] = chats.pop(name)
                 chat, about = chats.setdefault(name, (Chat(), {}))
