@@ -18,6 +18,7 @@ from ptt.diagnostics.evidence.tail_details import EpisodeTails, gather_episode_t
 from ptt.diagnostics.model import RuleCrash, Source
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.parsers.io.trace_hints import NEAREST
 from ptt.diagnostics.pipeline import Progress
 from ptt.diagnostics.scrub.scrub import Scrubber
 from ptt.diagnostics.store import ingest as store_ingest
@@ -152,4 +153,5 @@ def _judged(store: Path, name: str, faults: Mapping[str, str], tails: EpisodeTai
 def _nothing_found(sources: Sequence[Source]) -> str:
     if sources and not any(source.bytes for source in sources):
         return "the file is empty" if len(sources) == 1 else f"all {len(sources)} files here are empty"
-    return "no file here holds an episode"
+    near = next((source.note for source in sources if source.note and NEAREST in source.note), "")
+    return f"no file here holds an episode. {near.rstrip('.')}" if near else "no file here holds an episode"

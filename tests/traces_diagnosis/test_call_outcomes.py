@@ -132,7 +132,7 @@ FAILED: dict[str, tuple[str, str, Result, str]] = {
     # metaphi-agent: what the caller calls a success
     "body": (
         "stop_preview", "{}",
-        {"content": '{"status": "not_found", "id": 4, "note": "It may have ended"}', "status": "success"}, "coded",
+        {"content": '{"status": "failed", "id": 4, "note": "It may have ended"}', "status": "success"}, "coded",
     ),
     "inner": ("pay", "{}", '{"success": true, "result": "{\\"error\\": \\"card declined\\"}"}', "coded"),
     "fenced": ("pay", "{}", 'Result: ```json\n{"paid": 0, "error": "card declined"}\n```', "coded"),

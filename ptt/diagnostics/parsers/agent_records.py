@@ -32,7 +32,8 @@ from ptt.diagnostics.parsers.io.record_episodes import (
 from ptt.diagnostics.parsers.io.record_labels import RANKS, labels_of, split_of, step_of, timing_of, tools_of
 from ptt.diagnostics.parsers.io.record_values import first_values, values
 from ptt.diagnostics.parsers.io.text_calls import prompt_in
-from ptt.diagnostics.parsers.io.trace_parts import Act, acts_in, with_agents
+from ptt.diagnostics.parsers.io.trace_names import Act
+from ptt.diagnostics.parsers.io.trace_parts import acts_in, with_agents
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_samples
 from ptt.diagnostics.parsers.io.transcript_texts import is_transcript, shows_calls, transcripts
 from ptt.diagnostics.parsers.io.values import as_label, as_number, dict_of
@@ -98,6 +99,10 @@ def _new_plan(rows: list[Any], *, whole: bool) -> Plan | None:
     looked = held[:LOOKED]
     if whole and len(told) > 1 and all(isinstance(row, dict) and _is_round(row) for row in held):
         return Plan(events=True, key=_session_key([row for row, _ in told]))
+    rounds = [row for row, acts in told if [act.message.get("role") for act in acts[:2]] == ["user", "assistant"]]
+    alike = all(isinstance(row, dict) and row.keys() == rounds[0].keys() for row in held) if rounds else False
+    if len(rounds) > ENOUGH * len(told if alike else held) and (key := _session_key(rounds)):
+        return Plan(events=True, key=key)
     own = sum(map(_owns_episode, looked))
     if own and (own >= ENOUGH * len(looked) or len(told) < own):
         return Plan(events=False)
@@ -135,6 +140,20 @@ def _is_dialogue(acts: list[Act], rows: list[dict[str, Any]]) -> bool:
     agent = any(act.kind == "call" or act.message.get("role") == "assistant" for act in acts)
     heard = any(act.kind == "result" or act.message.get("role") in ("user", "tool") for act in acts)
     return agent and (heard or all("done" in row and "reward" in row for row in rows))
+
+
+def _number_of(row: dict[str, Any]) -> float | None:
+    """Return the number of the step that an event belongs to."""
+    numbers = (as_number(value) for name in STEP_NUMBERS for key, value in row.items() if snake(key) == name)
+    return next((number for number in numbers if number is not None), None)
+
+
+def _restarts(row: dict[str, Any], first: tuple[float, frozenset[str]] | None, last: float | None) -> bool:
+    """Return whether an event's step begins to count anew: it has the first number again, and the same members."""
+    number = _number_of(row) if first is not None and last is not None else None
+    if number is None or first is None or last is None or number > first[0]:
+        return False
+    return number < last or first[1] == row.keys()
 
 
 def _session_key(rows: list[dict[str, Any]]) -> str:
@@ -185,6 +204,8 @@ class _Reader:
     def joined(self, rows: Iterable[Any]) -> Iterator[Any]:
         """Yield each conversation that events make up, in the order of their first events."""
         chats: dict[str, tuple[Chat, dict[str, Any]]] = {}
+        first: dict[str, tuple[float, frozenset[str]]] = {}  # the number of the first step, and its members
+        last: dict[str, float] = {}
         finished = 0
         size = 0
         for row in rows:
@@ -199,10 +220,14 @@ class _Reader:
                 continue
             chat, about = chats.setdefault(name, (Chat(), {}))
             acts = acts_in(row, self.uses)
-            if any(chat.begins_anew(act) for act in acts):
+            counted_anew = not self.plan.key and _restarts(row, first.get(name), last.get(name))
+            if counted_anew or any(chat.begins_anew(act) for act in acts):
                 finished += 1
                 chats[f"{name}\0{finished}"] = chats.pop(name)
                 chat, about = chats.setdefault(name, (Chat(), {}))
+            if (number := _number_of(row)) is not None:
+                first[name] = first[name] if chat.messages and name in first else (number, frozenset(row))
+                last[name] = number
             before = chat.size
             for act in acts:
                 chat.add(act)
@@ -341,12 +366,9 @@ def _shown(key: str) -> str:
 
 def _numbered(entries: list[Any] | str) -> int | None:
     """Return how many steps calls are numbered by, one turn each; None where they are not, or all are of one step."""
-    for key in STEP_NUMBERS:
-        numbers = [as_number(entry.get(key)) for entry in entries if isinstance(entry, dict)]
-        if numbers and None not in numbers:
-            steps = len(set(numbers))
-            return None if steps == 1 < len(numbers) else steps
-    return None
+    numbers = [_number_of(entry) for entry in entries if isinstance(entry, dict)]
+    steps = len(set(numbers))
+    return None if not numbers or None in numbers or steps == 1 < len(numbers) else steps
 
 
 def _labels(episode: Episode) -> dict[str, Any]:

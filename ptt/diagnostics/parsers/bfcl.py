@@ -124,6 +124,7 @@ class _Reader:
                     "tokens_out": _total(record.get("output_token_count")),
                     "truncated": steps,
                     "tools_required": _required(answer, messages),
+                    **({"n_turns": 0} if isinstance(found, str) and found.startswith(INFERENCE) else {}),
                 },
             )
         )

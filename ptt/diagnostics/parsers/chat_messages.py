@@ -36,10 +36,13 @@ from ptt.diagnostics.parsers.io.values import as_name, as_text, dict_of, dicts_i
 
 CHATS: Final = ("messages", "conversation", "conversations", "trajectory", "traj", "chat", "history", "dialogue",
                 "dialog", "transcript", "message_log", "message_history", "chat_history", "contents")  # fmt: skip
+SENT: Final = ("input", "inputs", "prompt")
+"""Members of a logged request that may hold its messages, where its answer stands beside them."""
 REQUESTS: Final = ("request", "request_body", "body", "payload", "raw_request", "kwargs", "params")
 ANSWERS: Final = ("response", "completion", "output", "raw_response", "response_body", "answer")
 MESSAGE: Final = (b'{"role"', b'{"content"', b'{"type"')  # how a line begins that is a single message
 MESSAGE_BYTES: Final = 1000  # in memory, for a message without its text
+OPEN_CHATS: Final = 8  # conversations at a time whose requests a log may mix
 NO_CHAT: Final = "record(s) skipped: no messages."
 
 
@@ -73,7 +76,8 @@ def _is_preference(record: dict[str, Any]) -> bool:
 
 def _is_completed(record: dict[str, Any]) -> bool:
     """Return whether a record has messages as its prompt, and one completion of them."""
-    return is_chat(record.get("prompt")) and any(is_chat(record.get(key)) for key in ANSWERS)
+    asked = any(is_chat(record.get(key)) for key in SENT)
+    return asked and any(is_chat(record.get(key)) or is_message(record.get(key)) for key in ANSWERS)
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -83,8 +87,38 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _records(file: RunFile) -> Iterator[Any]:
+    """Yield the records; of requests that send what was said before again, only the last of each conversation."""
+    open_: list[tuple[list[Any], dict[str, Any]]] = []
     for record in records(file, _is_record):
-        yield {"messages": record} if isinstance(record, list) else record
+        record = {"messages": record} if isinstance(record, list) else record
+        sent = _sent(record)
+        if not sent:
+            yield record
+            continue
+        grown = next((at for at, (before, last) in enumerate(open_) if _continues(before, last, sent)), None)
+        if grown is not None:
+            open_.pop(grown)
+        elif len(open_) >= OPEN_CHATS:
+            yield open_.pop(0)[1]
+        open_.append((sent, record))
+    yield from (record for _, record in open_)
+
+
+def _sent(record: Any) -> list[Any]:
+    """Return the messages of a logged request, whose answer stands beside them."""
+    if not isinstance(record, dict) or not any(record.get(key) for key in ANSWERS):
+        return []
+    listed = (record[key] for key in SENT if is_chat(record.get(key)))
+    return _chat_of(record, 1) or next(listed, [])
+
+
+def _continues(before: list[Any], last: dict[str, Any], sent: list[Any]) -> bool:
+    """Return whether a request sends all of another again, with the answer to that next, or asks anew without one."""
+    if sent[: len(before)] != before:
+        return False
+    if len(sent) > len(before) and ROLES.get(str(dict_of(sent[len(before)]).get("role"))) == "assistant":
+        return True
+    return not any(as_text(answer.get("content")) or answer.get("tool_calls") for answer in _answer(last))
 
 
 def _one(file: RunFile) -> Iterator[Any]:
@@ -125,7 +159,7 @@ def _add(record: dict[str, Any], samples: Samples) -> bool:
     found = _chat_of(record, 1)
     asked = None
     if found is None:
-        asked, found = (_messages(record.get("prompt")), [])
+        asked, found = next(filter(None, (_messages(record.get(key)) for key in SENT)), []), []
         if not asked:
             return False
     requests = [record[key] for key in REQUESTS if isinstance(record.get(key), dict)]
@@ -173,9 +207,17 @@ def _answer(record: dict[str, Any]) -> list[dict[str, Any]]:
         if is_chat(found):
             return common_messages(dicts_in(found))
         body = found.get("body", found) if isinstance(found, dict) else found
-        if isinstance(body, dict) and (spoken := answers(body)):
+        if isinstance(body, dict) and (spoken := answers(body) or _own_answer(body)):
             return spoken
     return answers({"choices": record["choices"]}) if isinstance(record.get("choices"), list) else []
+
+
+def _own_answer(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the answer in a client's own shape: a text, and the calls beside it."""
+    if "text" not in body and not dicts_in(body.get("tool_calls")):
+        return []
+    said = {"role": "assistant", "content": as_text(body.get("text") or body.get("content") or "")}
+    return common_messages([said | {"tool_calls": dicts_in(body.get("tool_calls"))}])
 
 
 def _labels(record: dict[str, Any], response: dict[str, Any], requests: list[dict[str, Any]]) -> dict[str, Any]:

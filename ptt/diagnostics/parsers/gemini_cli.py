@@ -57,7 +57,8 @@ def recognises(file: RunFile) -> bool:
         return bool(first) and {"sessionId", "projectHash"} <= first[0].keys() and all(map(_is_record, first[1:]))
     head = file.readable_head if name.endswith(".json") else b""
     session = SESSION.match(head) is not None and b'"messages"' in head
-    return session or CONTENTS.match(head) is not None or PROMPTS.match(head) is not None
+    contents = CONTENTS.match(head) is not None and b"part_kind" not in head  # those are PydanticAI's
+    return session or contents or PROMPTS.match(head) is not None
 
 
 def _begins_stream(line: dict[str, Any]) -> bool:

@@ -180,6 +180,12 @@ def _add(history: list[Any], record: dict[str, Any], samples: Samples) -> bool:
     return True
 
 
+def _is_refused(event: dict[str, Any]) -> bool:
+    """Return whether an observation says that its command was not run: it has no exit code then."""
+    after = as_text(nested(event, "extras", "metadata", "suffix"))
+    return "is NOT executed" in after or as_text(event.get("content")).startswith("ERROR: No previous running command")
+
+
 def _ending(error: Any, chat: _Chat) -> dict[str, Any]:
     """Return why a conversation ended: by an error of the runner, or by what the agent did last."""
     if not isinstance(error, str) or not error:
@@ -285,7 +291,10 @@ class _Chat:
         elif identity is not None:
             code = as_count(nested(event, "extras", "metadata", "exit_code"))
             code = as_count(nested(event, "extras", "exit_code")) if code is None else code
-            self._put(event, result(identity, content, **({} if code is None else {"exit_code": code})))
+            told = {} if code is None else {"exit_code": code}
+            if as_flag(nested(event, "extras", "error")) or _is_refused(event):
+                told = failed(content, failed=True)
+            self._put(event, result(identity, content, **told))
             if code:
                 self.exits[identity] = {"error_type": f"exit code {code}"}
 

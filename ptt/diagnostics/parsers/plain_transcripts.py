@@ -14,15 +14,22 @@ from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import pieces, text_head
 from ptt.diagnostics.parsers.io.record_labels import labels_of, split_of
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_samples
-from ptt.diagnostics.parsers.io.transcript_texts import AIDER, Transcript, is_transcript, marks_of, plain, transcripts
+from ptt.diagnostics.parsers.io.transcript_texts import (
+    AIDER,
+    TEXTS,
+    Transcript,
+    is_transcript,
+    marks_of,
+    plain,
+    transcripts,
+)
 
-NAMES: Final = (".txt", ".md", ".markdown", ".log", ".out", ".transcript", ".history")
 MEMORY_FACTOR: Final = 6  # of the size of the text, for its lines and messages
 
 
 def recognises(file: RunFile) -> bool:
     """Recognise the turns of an agent, and of those who answer it, in the first lines of a text."""
-    if not file.name.lower().endswith(NAMES):
+    if not file.name.lower().endswith(TEXTS):
         return False
     head = text_head(file)
     return b"\0" not in head and is_transcript(plain(head.decode("utf-8", "replace")))

@@ -158,7 +158,7 @@ def _add_run(record: dict[str, Any], samples: Samples) -> bool:
             identity=[task, as_label(record.get("trial")), messages, reward],
             prompt=as_name(nested(record, "info", "task", "instruction")),
             reward=reward,
-            calls=calls_of(messages, error_text=FAILED),
+            calls=calls_of(messages, error_text=FAILED) if any(map(_calls, messages)) else None,
             columns={
                 "group_id": task,
                 "task": task,
@@ -170,6 +170,11 @@ def _add_run(record: dict[str, Any], samples: Samples) -> bool:
     )
     samples.mean("tau-bench", None, "reward", reward)
     return True
+
+
+def _calls(message: dict[str, Any]) -> bool:
+    """Return whether a message asks for a tool apart from its text, as agents that act or reason in texts do not."""
+    return bool(message.get("tool_calls")) or message.get("role") == "tool"
 
 
 def _add_simulation(info: Any, tasks: dict[str, Any], record: dict[str, Any], samples: Samples) -> bool:

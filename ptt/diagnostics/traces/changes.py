@@ -24,6 +24,7 @@ IMPORTANCE: Final[Mapping[str, float]] = {
     "n_turns": 1, "tokens_out": 1, "latency_s": 1, "void": 0.5, "recovery": 0.5,
 }  # fmt: skip
 """Parts of the false alarms: outcomes have the largest, since what else goes wrong mostly shows in them too."""
+HARDLY_ANY: Final = 0.005  # of the episodes: "0%" where it is shown
 OF_TOOLS: Final = 2.0  # of all single tools together
 CHECKED: Final[Mapping[str, tuple[str, ...]]] = {
     "success": ("success",), "tool-failures": ("tool_failures",), "failures-unrecovered": ("recovery",),
@@ -58,6 +59,12 @@ def with_power(verdict: Healthy, changes: Mapping[str, Change], unit: str) -> He
     if not looked or any(change.shift is not None for change in looked):
         return verdict
     return replace(verdict, reason="; ".join([verdict.reason, *(seen_words(change, unit) for change in looked)]))
+
+
+def is_blind(changes: Mapping[str, Change]) -> bool:
+    """Return whether success could have fallen to hardly any unseen."""
+    success = changes.get("success")
+    return success is not None and success.shift is None and (success.seen is None or success.seen < HARDLY_ANY)
 
 
 def seen_words(change: Change, unit: str) -> str:

@@ -65,9 +65,17 @@ KEEP: Final = "run ptt traces NEXT --against REPORT_FOLDER to compare the next s
 
 
 def verdict_of(
-    traces: TraceSet, findings: Sequence[Finding], healthy: Sequence[Healthy], unanswered: Sequence[NotJudged]
+    traces: TraceSet,
+    findings: Sequence[Finding],
+    healthy: Sequence[Healthy],
+    unanswered: Sequence[NotJudged],
+    *,
+    blind: bool = False,
 ) -> RunVerdict:
-    """Return the verdict; `findings` are sorted, the worst first. A check with a note does not count as clean."""
+    """Return the verdict; `findings` are sorted, the worst first. A check with a note does not count as clean.
+
+    `blind`: no fall of success could have been seen in so few episodes, short of one to none.
+    """
     noted = {finding.id for finding in findings if finding.severity.at_least(Severity.LOW)}
     clean = [item for item in healthy if item.id not in noted]
     serious = [finding for finding in findings if finding.severity.at_least(Severity.MEDIUM)]
@@ -99,7 +107,7 @@ def verdict_of(
             first_broken_link=None,
             next=(outcomes.ENABLE, *enable),
         )
-    if traces.success is None or traces.success.interval is None:
+    if blind or traces.success is None or traces.success.interval is None:
         told = next((item.reason for item in healthy if item.id == SUCCESS), "")
         return RunVerdict(
             status=Status.CANNOT_SAY,
@@ -252,7 +260,7 @@ def judge_traces(
     views |= failing_tools(tables, views["over_order"])
     diagnosis = TraceDiagnosis(
         traces=traces,
-        verdict=verdict_of(traces, shown, healthy, unanswered),
+        verdict=verdict_of(traces, shown, healthy, unanswered, blind=changes.is_blind(tables.changes)),
         findings=shown,
         healthy=tuple(item for item in healthy if item.id not in noted),
         not_judged=unanswered,

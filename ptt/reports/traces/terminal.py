@@ -8,6 +8,7 @@ from itertools import islice
 from shlex import quote
 from typing import Final
 
+import polars as pl
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
@@ -153,6 +154,15 @@ def _more_tools(diagnosis: TraceDiagnosis, stored: int, shown: int) -> str:
     return f"{more} in the report; {count(called)} are called in all" if called > stored else f"{more}, in the report"
 
 
+def _most_used(tools: pl.DataFrame) -> str:
+    """Say which tool is called most, or how many are called equally often."""
+    names = tools.filter(pl.col("calls") == pl.col("calls").max()).sort("name").get_column("name").to_list()
+    calls = tools.select(pl.col("calls").max()).item()
+    if len(names) > 1:
+        return f"no most used tool: {count(len(names))} have {counted(calls, 'call')} each"
+    return f"most used tool: {shortened(safe(names[0] or 'no name'), MAX_TOOL_NAME)} ({counted(calls, 'call')})"
+
+
 def read_line(diagnosis: TraceDiagnosis) -> str:
     """Say what the agents did: 60 episodes of 50 tasks, 13.2 turns and 6 calls each; most used tool: search."""
     traces = diagnosis.traces
@@ -165,8 +175,7 @@ def read_line(diagnosis: TraceDiagnosis) -> str:
     parts = [f"{counted(traces.episodes, 'episode')}{of_tasks}" + (f", {' and '.join(each)} each" if each else "")]
     tools = diagnosis.tables.get("tools")
     if tools is not None and not tools.is_empty():
-        name, calls = tools.sort("calls", "name", descending=[True, False]).select("name", "calls").row(0)
-        parts.append(f"most used tool: {shortened(safe(name or 'no name'), MAX_TOOL_NAME)} ({counted(calls, 'call')})")
+        parts.append(_most_used(tools))
     cut = diagnosis.measured.get("truncated_rate")
     if cut is not None and cut.hits:
         parts.append(f"{count(cut.hits)} of {count(cut.trials)} cut off at a limit")

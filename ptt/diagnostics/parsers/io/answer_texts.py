@@ -239,3 +239,29 @@ def as_success(found: Any) -> bool | None:
 def success_of(scores: Mapping[str, float | None]) -> bool | None:
     """Return whether the task was done, where a score that is named for it is 1 or 0."""
     return as_success(next((score for name, score in scores.items() if CORRECT.fullmatch(name)), None))
+
+
+EMPTY: Final = re.compile(
+    r"[\s\[\]{}()\"',]*|(?i:(?:none|null|n/a|no (?:results?|documents?|content|output)(?: found)?)\.?)"
+)
+HEADER: Final = re.compile(r"\[?(?:#+ |\d{1,3}[.):] |(?:Doc(?:ument)?|Result|Source|Passage|Page|Title|Item)\b)", re.I)
+MIN_HEADERS: Final = 2  # one title alone may be the answer
+DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
+EMPTY_CHARS: Final = 4000  # a longer result is not looked at
+
+
+def is_empty_result(text: str) -> bool:
+    """Return whether a result holds nothing: it is blank, or a list of items with headers and without content.
+
+    The headers of such a list are alike but for their numbers.
+    """
+    if len(text) > EMPTY_CHARS:
+        return False
+    if EMPTY.fullmatch(text):
+        return True
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (
+        len(lines) >= MIN_HEADERS
+        and all(map(HEADER.match, lines))
+        and len({DIGITS.sub("#", line) for line in lines}) == 1
+    )

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.message_shapes import decoded, messages_from
 from ptt.diagnostics.parsers.io.named_parts import Message
-from ptt.diagnostics.parsers.io.trace_parts import Act
+from ptt.diagnostics.parsers.io.trace_names import Act
 from ptt.diagnostics.parsers.io.values import as_json, as_name, as_text, dicts_in, digest, nested
 
 CALL: Final = "call"  # the kind of an event that names none

@@ -88,6 +88,8 @@ OPEN: Final = re.compile(
     r"|(?P<arrows>>>>(?P<of_arrows>[\w.-]{1,200})\n(?=\s*\{|(?<=>>>python\n)))"
     r"|(?P<react>(?:^|(?<=\n))[ \t]*(?:\*\*)?(?:[Aa]ction|ACTION|TOOL|CALL|TOOL[ _]CALL)(?:[ _]\d{1,4})?"
     r"[ \t]*:(?:\*\*)?)"
+    r"|(?P<bracket>(?:^|(?<=\n))[ \t]*\[(?:[Tt]ool|TOOL)[ _-]?(?:[Uu]se|USE|[Cc]all|CALL)?[ \t]*[: ][ \t]*"
+    r"(?P<of_bracket>[A-Za-z_][\w.:-]{0,120})(?P<shut>\])?)"
     rf"|(?P<texts><(?P<tag>{'|'.join(TEXT_TAGS)})>)"
 )
 WRAPPERS: Final = (
@@ -100,7 +102,7 @@ UNWRAPPED: Final = re.compile(rf"\s*+(?:{WRAPPERS.format('/', 'end')}|<end_actio
 WRAPPER_CHARS: Final = 60
 STRONG: Final = (
     "<tool", "<TOOL", "<function", "<|", "<｜tool", "<start_function_call>", "invoke name=", "[TOOL_CALLS]",
-    "functools[", "✿FUNCTION✿", ">>>", "```tool_code",
+    "functools[", "✿FUNCTION✿", ">>>", "```tool_code", "[tool", "[Tool", "[TOOL",
 )  # fmt: skip
 """What every call by a template of its own contains: a quick check before the patterns. The others need proof."""
 WEAK: Final = ("```", "ction", "ACTION:", "TOOL:", "CALL:", *(f"<{tag}>" for tag in TEXT_TAGS))
@@ -362,6 +364,28 @@ def _react(scan: Scanner, mark: Mark) -> Found | None:
     return Found(start=mark.start(), end=end, asked=calls) if calls and calls[0].sound is not False else None
 
 
+def _bracket(scan: Scanner, mark: Mark) -> Found | None:
+    """Read `[tool_use:Bash {...}]` and `[Tool: Bash] {...}`, as exports of sessions write them."""
+    line = scan.text[mark.end() :].partition("\n")[0]
+    opens = scan.text.find("{", mark.end(), mark.end() + len(line) - len(line.lstrip(" (:,\t")) + 1)
+    given, end = "", mark.end()
+    if opens >= 0:
+        try:
+            _, size = DECODER.raw_decode(scan.text[opens:])
+        except (ValueError, RecursionError):  # cut off by whoever wrote it down
+            size = mark.end() + len(line) - opens - line.endswith("]")
+        given, end = scan.text[opens : opens + size], opens + size
+    elif not mark["shut"] and "]" not in line:
+        return None
+    elif not mark["shut"]:
+        given = line.partition("]")[0].strip(" :,-")
+        end = mark.end() + line.index("]")
+    end += not mark["shut"] and scan.text.startswith("]", end)
+    read = values_of(given)
+    asked = Asked(name=mark["of_bracket"].rstrip(":"), arguments=read if isinstance(read, dict) else {INPUT: given})
+    return Found(start=mark.start(), end=end, asked=(asked,))
+
+
 def _fenced(scan: Scanner, mark: Mark) -> Found | None:
     """Read Gemma's `tool_code`, and code or JSON that an answer must prove; other code is passed."""
     language = mark["language"].lower()
@@ -408,7 +432,7 @@ def _texts(scan: Scanner, mark: Mark) -> Found | None:
 READERS: Final[dict[str, Callable[[Scanner, Mark], Found | None]]] = {
     "tagged": _tagged, "function": _function, "invoke": _invoke, "python_tag": _python_tag, "mistral": _mistral,
     "deepseek": _deepseek, "kimi": _kimi, "harmony": _harmony, "phi": _phi, "qwen": _qwen, "recipient": _recipient,
-    "arrows": _recipient, "react": _react, "fenced": _fenced, "texts": _texts,
+    "arrows": _recipient, "bracket": _bracket, "react": _react, "fenced": _fenced, "texts": _texts,
 }  # fmt: skip
 
 RESULT_TAGS: Final = (

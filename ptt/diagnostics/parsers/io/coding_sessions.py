@@ -136,6 +136,7 @@ def _copilot_text(found: Any) -> str:
 # Cline and its kin
 
 CLINE_RESULT: Final = re.compile(r"\[(\w{1,60})(?: for '(.{0,4000}?)')?\] Result:\s*", re.DOTALL)
+CLINE_TOOLS: Final = {"command": "execute_command", "followup": "ask_followup_question"}
 CLINE_REST: Final = "<environment_details>"
 
 
@@ -150,6 +151,9 @@ def _take_cline(row: dict[str, Any], session: Session) -> bool:
     last = session.messages[-1] if session.messages else {}
     if kind == "api_req_started":
         asked = dict_of(parse_json(text))
+        if session.open and last == said(""):
+            session.take_back()
+        session.open = [] if asked.get("tokensOut") else [asked]  # one that came to nothing may be made again
         _answer_cline(as_text(asked.get("request")), session, row["ts"])
         used = {"tokens_in": asked.get("tokensIn"), "tokens_out": asked.get("tokensOut")}
         session.say([said("")], row["ts"], cost_usd=asked.get("cost"), **used)
@@ -157,7 +161,15 @@ def _take_cline(row: dict[str, Any], session: Session) -> bool:
         last["content"] = f"{last['content']}\n{text}".strip()
     elif kind == "completion_result" and row["type"] == "say" and last.get("role") == "assistant":
         last["tool_calls"] = [request(None, "attempt_completion", {"result": text})]
+    elif last.get("role") == "assistant" and not last.get("tool_calls") and (name := _cline_tool(kind, text)):
+        last["tool_calls"] = [request(None, name, {})]  # what the next request says of it replaces this
     return True
+
+
+def _cline_tool(kind: Any, text: str) -> str | None:
+    """Return the tool that an event says is called."""
+    told = dict_of(parse_json(text)) if kind in ("tool", "use_mcp_server") else {}
+    return as_name(told.get("toolName")) or as_name(told.get("tool")) or CLINE_TOOLS.get(kind)
 
 
 def _answer_cline(asked: str, session: Session, at: Any) -> None:
@@ -168,7 +180,7 @@ def _answer_cline(asked: str, session: Session, at: Any) -> None:
     if found and last.get("role") == "assistant":
         last["tool_calls"] = [request(None, found[1], {"for": found[2]} if found[2] else {})]
         session.say([result(None, content)], at)
-    else:
+    elif last.get("content") != content:
         session.say([{"role": "user", "content": content}], at)
 
 

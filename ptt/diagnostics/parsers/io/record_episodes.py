@@ -24,6 +24,7 @@ from ptt.diagnostics.parsers.io.shaped_records import (
     steps_in_columns,
     steps_in_rows,
 )
+from ptt.diagnostics.parsers.io.trace_events import acts_of_parts
 from ptt.diagnostics.parsers.io.trace_parts import acts_in, with_agents
 from ptt.diagnostics.parsers.io.transcript_texts import is_transcript, shows_calls
 
@@ -31,6 +32,13 @@ MIN_TEXT: Final = 60  # characters of a transcript
 MAX_TEXTS: Final = 64  # of one record
 FEW: Final = 8  # entries of a list looked at to see whether it is a conversation
 ENOUGH: Final = 0.5  # share of entries that must tell something
+FEW_NAMED: Final = 2  # conversations under names of their own
+PARTS_OF_ONE: Final = frozenset({
+    "messages", "history", "conversation", "trajectory", "turns", "steps", "events", "trace", "transcript", "prompt",
+    "completion", "response", "dialogue", "chat", "log", "logs", "input", "output", "actions", "observations",
+    "toolcalls", "rawmessages", "chathistory",
+})  # fmt: skip
+"""Names of lists that belong to one conversation."""
 MAX_DEPTH: Final = 6  # of lists and objects around a conversation
 EXCLUDED: Final = ("expected", "gold", "reference", "groundtruth", "target", "available", "allowed", "candidate",
                    "fewshot", "tooldefinitions", "schema", "chosen", "rejected", "initial",
@@ -76,11 +84,14 @@ def episodes_in(
         entries = [entry for entry in found if isinstance(entry, dict | list)]
         yield from itertools.chain.from_iterable(_of_entries(entries, depth, texts=texts))
         return
-    if "chosen" in found and "rejected" in found:
+    if ("chosen" in found and "rejected" in found) or acts_of_parts(found) is not None:  # the latter is one message
         return
     held = _of_entries(records_by_id(found), depth, texts=texts)
     if held and sum(map(bool, held)) > ENOUGH * len(held):
         yield from itertools.chain.from_iterable(held)
+        return
+    if _is_named_lists(found):
+        yield from (Episode(entries=entries, owners=({"sample_id": key},)) for key, entries in found.items())
         return
     if texts and (rated := rated_answers(found)):
         yield from (
@@ -100,6 +111,15 @@ def episodes_in(
             yield from (Episode(entries=entry, owners=(found,), place=place) for place, entry in enumerate(value))
         else:
             yield from episodes_in(value, (), depth + 1, texts=texts)
+
+
+def _is_named_lists(found: dict[str, Any]) -> bool:
+    """Return whether an object holds conversations under their names, and nothing else."""
+    if len(found) < FEW_NAMED or not all(isinstance(entries, list) for entries in found.values()):
+        return False
+    return not any(plain_key(key) in PARTS_OF_ONE for key in found) and all(
+        _rank(entries, listed=False) > 1 for entries in found.values()
+    )
 
 
 def _of_entries(entries: list[Any], depth: int, *, texts: bool) -> list[list[Episode]]:

@@ -57,9 +57,10 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
 MAX_NAMES: Final = 100  # more than any label has
 RANKS: Final = {name: (label, rank) for label, names in NAMES.items() for rank, name in enumerate(names)}
 BESIDE: Final = ("metadata", "info", "meta", "extra_info", "extra", "annotations", "labels", "outcome", "evaluation",
-                 "result", "grading", "usage")  # fmt: skip
+                 "eval", "result", "grading", "usage")  # fmt: skip
 TOTALS: Final = ("rewards", "scores", "raw_reward")  # a number, or a list of one
 IN_PATH: Final = re.compile(r"(?:^|[^a-z])(?:global_?|train_?)?step[_=-]?(\d{1,9})(?!\d)", re.IGNORECASE)
+MATCHES: Final = ("_match", "_matches", "_matched")  # how checks against what was expected end: all must hold
 STEPS: Final = ("training_step", "train_step", "global_step", "policy_step")
 CUT_SHORT: Final = frozenset(
     {"length", "max_tokens", "MAX_TOKENS", "max_steps", "max_turns", "max_output_tokens", "model_length"}
@@ -89,6 +90,11 @@ def labels_of(record: Mapping[str, Any]) -> Labels:
             found.setdefault(label, []).append((base * MAX_NAMES + rank, place[key]))
     columns: dict[str, Any] = dict.fromkeys(READ)
     columns |= {label: _first(values, READ[label]) for label, values in found.items() if label in READ}
+    if columns["success"] is None:
+        places = [record, *(record[key] for key in BESIDE if isinstance(record.get(key), dict))]
+        matches = [place[key] for place in places for key in place
+                   if isinstance(key, str) and key.endswith(MATCHES) and isinstance(place[key], bool)]  # fmt: skip
+        columns["success"] = all(matches) if matches else None
     stop = columns["stop_reason"]
     if columns["truncated"] is None and stop is not None:
         columns["truncated"] = stop in CUT_SHORT

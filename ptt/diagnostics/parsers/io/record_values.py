@@ -15,7 +15,7 @@ from ptt.diagnostics.parsers.io.lines import BOM, DECODER, SUFFIXES, blocks, fir
 from ptt.diagnostics.parsers.io.named_parts import NAME, plain_key
 from ptt.diagnostics.parsers.io.parquet_files import cut_note, is_cut, schema_of
 from ptt.diagnostics.parsers.io.record_files import BATCH_ROWS, LONG_HEAD_BYTES, _long_head, _rows, _table_rows, layout
-from ptt.diagnostics.parsers.io.trace_parts import TEXT
+from ptt.diagnostics.parsers.io.trace_names import TEXT
 from ptt.diagnostics.parsers.io.values import as_error
 from ptt.diagnostics.wording import counted
 

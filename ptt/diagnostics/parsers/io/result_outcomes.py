@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, Final
 from zlib import crc32
 
+from ptt.diagnostics.parsers.io.answer_texts import is_empty_result
 from ptt.diagnostics.parsers.io.lines import parse_json
 from ptt.diagnostics.parsers.io.values import as_hash, as_plain_number
 from ptt.diagnostics.schema import CODED, PRINTED, WORDED
@@ -197,6 +198,8 @@ _HINT: Final = re.compile(
     r"refused|try again|not (?:found|allowed|supported|available|exist)|unsupported|rejected|blocked|expired)\b",
     re.I,
 )
+TRACEBACK: Final = "Traceback (most recent call last)"
+FORM_CHARS: Final = 41  # that the form of a result is taken from
 _FORM: Final = re.compile(r"[^\W\d][^\d\"':/\\<>={}\n]{11,40}")
 _FIELDS: Final = (
     "rror", "uccess\"", "uccess'", "ok\"", "ucceeded", "ailed\"", "timed_out", "xit_code", "xitcode", "xitCode",
@@ -222,9 +225,7 @@ _INNER: Final = (
     "result", "output", "content", "response", "data", "text", "message", "detail", "stderr", "body", "metadata",
 )  # fmt: skip
 _FAILED_STATUS: Final = frozenset({"error", "errored", "exception", "tool_error"})
-_PERHAPS_FAILED: Final = frozenset(
-    {"failed", "failure", "fail", "timeout", "timed_out", "not_found"}
-)  # may be what was asked about
+_PERHAPS_FAILED: Final = frozenset({"failed", "failure", "fail", "timeout", "timed_out"})  # may be what was asked about
 _GOOD_STATUS: Final = frozenset({"success", "ok", "succeeded", "successful"})
 _NOTHING: Final = frozenset({"", "none", "null", "false", "no", "n/a", "(none)", "0"})
 _CUT: Final = re.compile(r"\{\s*['\"](?:error|Error)['\"]\s*:(?!\s*(?:\"\"|''|null|None|\{\}|\[\]|[Ff]alse|0\b))")
@@ -239,7 +240,8 @@ SMALL_OBJECT: Final = 5  # keys of an object that only says how it went
 def result_columns(text: str, tool: str | None, arguments: str | None) -> dict[str, Any]:
     """Return what the table of calls keeps of a result: its length and hashes, and what it says of the outcome."""
     failed, by = told_by_result(text, tool, arguments)
-    form = _FORM.match(_bare(text))
+    ends = by == PRINTED and text.find(TRACEBACK) > FORM_CHARS  # how it begins tells nothing then
+    form = None if ends else _FORM.match(_bare(text))
     return {
         "result_len": len(text),
         "result_hash": as_hash(text),
@@ -247,34 +249,8 @@ def result_columns(text: str, tool: str | None, arguments: str | None) -> dict[s
         "told_by": by,
         "result_form": crc32(form[0].encode("utf-8", "replace")) if form else None,
         "result_hints": failed is None and len(text) <= HINT_CHARS and _hints_at_failure(text, tool or ""),
-        "result_empty": _is_empty(text),
+        "result_empty": is_empty_result(text),
     }
-
-
-EMPTY: Final = re.compile(
-    r"[\s\[\]{}()\"',]*|(?i:(?:none|null|n/a|no (?:results?|documents?|content|output)(?: found)?)\.?)"
-)
-HEADER: Final = re.compile(r"\[?(?:#+ |\d{1,3}[.):] |(?:Doc(?:ument)?|Result|Source|Passage|Page|Title|Item)\b)", re.I)
-MIN_HEADERS: Final = 2  # one title alone may be the answer
-DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
-EMPTY_CHARS: Final = 4000  # a longer result is not looked at
-
-
-def _is_empty(text: str) -> bool:
-    """Return whether a result holds nothing: it is blank, or a list of items with headers and without content.
-
-    The headers of such a list are alike but for their numbers.
-    """
-    if len(text) > EMPTY_CHARS:
-        return False
-    if EMPTY.fullmatch(text):
-        return True
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return (
-        len(lines) >= MIN_HEADERS
-        and all(map(HEADER.match, lines))
-        and len({DIGITS.sub("#", line) for line in lines}) == 1
-    )
 
 
 def _hints_at_failure(text: str, tool: str) -> bool:
@@ -390,7 +366,7 @@ def _words_in(head: str, text: str, kind: str) -> str | None:
     if _FOREIGN.match(head) or _WRAPPER.match(head) or _EXCEPTION.match(head):
         return WORDED if kind in (ACTS, READS) else PRINTED
     if kind == RUNS:
-        if "Traceback (most recent call last)" not in text:
+        if TRACEBACK not in text:
             return None
         last = text.rstrip()[-TAIL_CHARS:].rpartition("\n")[2]
         return PRINTED if _RAISED.match(last) else None

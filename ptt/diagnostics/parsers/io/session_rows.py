@@ -39,6 +39,11 @@ class Session:
             if value is not None:
                 self.columns.setdefault(name, value)
 
+    def take_back(self) -> None:
+        """Leave out the last message."""
+        self.messages.pop()
+        self.timing.pop()
+
     def keep_branch(self) -> None:
         """Leave out what the user took back: of a tree of rows only the branch of the last counts."""
         parents = {name: parent for name, parent, _ in self.places if name is not None}

@@ -54,7 +54,7 @@ END_TOKENS: Final = (
 SHELL_BLOCKS: Final = ("```bash", "```sh", "```mswea_bash_command")
 ANSWERS: Final = re.compile(
     r"\s*(?:(?:EXECUTION|Execution) (?:RESULT|result)|\[\w{1,60}(?: for '[^\n]{0,300}')?\] Result:|<returncode>|<error>"
-    r"|(?:Tool|Function|Code(?: execution)?) (?:call )?(?:result|output|response)s?\b"
+    r"|\[?(?:[Tt]ool|TOOL|Function|API|Code(?: execution)?)[ _](?:call )?(?:[Rr]esult|[Oo]utput|[Rr]esponse|RESULT)s?\b"
     r"|(?:Observation|OBSERVATION|Output|OUTPUT|Results?|(?:TOOL )?RESULTS?)\s*:)"
 )
 """How a message begins in which an environment answers, without a tag around it."""

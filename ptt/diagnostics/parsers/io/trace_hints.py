@@ -7,19 +7,22 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import RunFile
+from ptt.diagnostics.parsers.io.lines import text_head
 from ptt.diagnostics.parsers.io.message_shapes import decoded
 from ptt.diagnostics.parsers.io.named_parts import ARGUMENTS, PLAIN, RESULT, Parts, parts_of
 from ptt.diagnostics.parsers.io.record_values import first_values
-from ptt.diagnostics.parsers.io.trace_parts import ROLE, TEXT, role_of
+from ptt.diagnostics.parsers.io.trace_names import ROLE, TEXT, role_of
+from ptt.diagnostics.parsers.io.transcript_texts import AGENT, TEXTS, marks_of, plain
 from ptt.diagnostics.parsers.io.values import dicts_in
 
-TRACE: Final = re.compile(r"trace|traject|agent|convers|chat|messages|turns|session|dialog|transcript", re.I)
+TRACE: Final = re.compile(r"trace|traj|agent|convers|chat|messages|turns|session|dialog|transcript", re.I)
 """Words by which a file or a list may be meant for a trace."""
 LOOKED: Final = 20
 ENOUGH: Final = 0.5  # share of the entries that must have a part
 MIN_ENTRIES: Final = 2  # one may be anything
 MAX_DEPTH: Final = 3
 MAX_SPEAKER: Final = 30  # characters of a speaker's name
+NEAREST: Final = "Nearest is an agent"  # how a hint begins
 GUIDE: Final = "docs/traces.md lists the names of all parts"
 SPEAKERS: Final = "user, assistant, tool or system"
 
@@ -32,7 +35,18 @@ def nearest_trace(file: RunFile) -> str:
         if (lack := _lack([parts_of(entry) for entry in entries[:LOOKED]], meant=meant)) != "":
             where = f"the list `{place}`" if place else "each record"
             return f"Nearest is an agent trace: {where} {lack}; {GUIDE}."
-    return ""
+    return "" if rows else _nearest_transcript(file)
+
+
+def _nearest_transcript(file: RunFile) -> str:
+    """Return what a text lacks to be the transcript of an agent."""
+    if not file.name.lower().endswith(TEXTS) or not TRACE.search(file.name):
+        return ""
+    parts = {mark.part for mark in marks_of(plain(text_head(file).decode("utf-8", "replace")))}
+    lack = "no heading or beginning of a line names who speaks (User:, Assistant:, Tool:)"
+    if parts & AGENT:
+        lack = "the agent speaks once, or nobody answers it (User:, Tool:, Observation:)"
+    return f"Nearest is an agent's transcript: {lack}; {GUIDE}."
 
 
 def _lists(rows: list[Any], place: str, depth: int = 0) -> Iterator[tuple[str, list[dict[str, Any]]]]:

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
-from ptt.diagnostics.parsers.io.message_shapes import ROLES as COMMON_ROLES
-from ptt.diagnostics.parsers.io.message_shapes import common_messages, decoded, messages_from
+from ptt.diagnostics.parsers.io.message_shapes import common_messages, decoded
 from ptt.diagnostics.parsers.io.named_parts import (
-    ARGUMENTS,
     CALLED,
     IDENTITY,
     RESULT,
@@ -31,119 +27,38 @@ from ptt.diagnostics.parsers.io.named_parts import (
     plain_key,
     result_told,
 )
+from ptt.diagnostics.parsers.io.trace_events import acts_of_event, acts_of_parts, acts_of_used_tool, results_listed
+from ptt.diagnostics.parsers.io.trace_names import (
+    ACTED,
+    AGENT,
+    ANSWERED,
+    ASKED,
+    CALLS,
+    CUT_CALL,
+    GIVEN,
+    INNER,
+    LOGGED,
+    MAX_ACTION,
+    MAX_DEPTH,
+    MODEL_OUTPUT,
+    OBSERVED,
+    PARTIAL,
+    PUT_OUT,
+    RUNNERS,
+    SAID,
+    SPAN_TIMES,
+    TEXT,
+    THOUGHT,
+    TIME,
+    UNDONE,
+    Act,
+    calls_listed,
+    event_of,
+    result_of,
+    role_of,
+    words_of,
+)
 from ptt.diagnostics.parsers.io.values import as_text, dicts_in
-
-ROLE: Final = ("role", "from", "speaker", "sender", "author", "messagerole", "rolename", "speakerrole", "senderrole",
-              "sendertype", "speakertype", "actor", "who", "source", "agent", "node",
-               "type")  # fmt: skip
-TEXT: Final = ("content", "text", "value", "message", "body", "utterance", "msg", "response", "reply", "output",
-               "answer", "completion", "llmoutput", "modeloutput", "rawoutput", "generation", "answertext",
-               "finalanswer", "finalresponse", "rawllmoutput", "llmresponse", "rawresponse")  # fmt: skip
-OBSERVED: Final = ("observation", "observations", "toolresult", "tooloutput", "toolresponse", "envresponse",
-                   "environmentresponse", "toolresults", "toolresponses", "toolcallresults", "functionresults",
-                   "result", "results", "feedback", "output", "nextstate", "nextobservation", "nextobs", "newstate",
-                   "obs", "state", "executionresult", "executionresults")  # fmt: skip
-"""What came back in a step, beside what was done."""
-AGENT: Final = ("agent", "agentname", "agentrole")
-GIVEN: Final = ("task", "input", "instruction", "question", "query", "prompt", "description")
-PUT_OUT: Final = ("output", "response", "result", "answer", "raw", "message", "content")
-"""What a named agent was asked to do, and what came of it."""
-CALLS: Final = ("toolcalls", "toolcall", "functioncalls", "functioncall", "tooluses", "tooluse", "calls", "actions",
-                "action")  # fmt: skip
-THOUGHT: Final = ("reasoningcontent", "reasoning", "thought", "thoughts", "thinking", "rationale")
-ACTED: Final = ("action", "toolcalls", "toolcall", "actions", "functioncall", "functioncalls", "act")
-"""What the agent did in a step."""
-UNDONE: Final = ("next", "planned", "suggested", "recommended", "proposed", "expected", "previous", "last")
-"""How names of actions begin that are not those of the step."""
-SAID: Final = (
-    "response",
-    "llmoutput",
-    "modeloutput",
-    "modelresponse",
-    "llmresponse",
-    "rawresponse",
-    "rawllmoutput",
-    "text",
-    "content",
-)
-"""What the agent said in a step."""
-ASKED: Final = ("userinput", "usermessage", "userquery", "usercontent", "user", "input", "query", "question", "prompt")
-ANSWERED: Final = ("agentresponse", "assistantresponse", "agentanswer", "airesponse", "botresponse", "assistantmessage",
-                   "agentoutput", "assistant", "agentmessage", "finalresponse")  # fmt: skip
-"""A question and the agent's answer in one object."""
-KIND: Final = (
-    "eventtype",
-    "event",
-    "type",
-    "kind",
-    "say",
-    "ask",
-    "category",
-    "steptype",
-    "messagetype",
-    "spantype",
-    "stepkind",
-    "entrytype",
-    "eventkind",
-    "turntype",
-    "recordtype",
-    "name",
-)
-TIME: Final = ("timestamp", "time", "createdat", "ts", "starttime", "datetime", "date")
-INNER: Final = ("message", "data", "payload", "event", "item", "entry", "record", "msg", "details", "kwargs", "content",
-                "raw", "body", "toolcall", "call", "attributes")  # fmt: skip
-"""Where an object that says nothing itself holds what does."""
-LOGGED: Final = frozenset({"level", "levelname", "loglevel", "logger"})
-"""Parts of a log line, whose message its program writes."""
-SPAN_TIMES: Final = frozenset({"starttime", "endtime", "startedat", "duration", "durationms", "starttimeunixnano"})
-"""Parts of a span, which is not read here."""
-MODEL_OUTPUT: Final = ("output", "outputs", "response", "completion", "generation")
-REQUEST: Final = ("prompts", "prompt", "messages", "input", "inputs", "request")
-ROLES: Final = COMMON_ROLES | {
-    "agent": "assistant", "llm": "assistant", "assistantmessage": "assistant", "aimessage": "assistant",
-    "policy": "assistant", "chatgpt": "assistant", "claude": "assistant", "gemini": "assistant", "ai_agent":
-    "assistant", "assistant_agent": "assistant", "usermessage": "user", "humanmessage": "user", "customer": "user",
-    "client": "user", "prompter": "user", "user_proxy": "user", "userproxy": "user", "user_simulator": "user",
-    "toolmessage": "tool", "functionmessage": "tool", "environment": "tool", "env": "tool", "executor": "tool",
-    "tools": "tool", "api": "tool", "systemmessage": "system",
-}  # fmt: skip
-ACTS: Final = frozenset({"tool", "tools", "function", "action", "command", "mcp", "skill", "toolkit"})
-MODELS: Final = frozenset({"assistant", "ai", "llm", "model", "agent", "chat", "generation", "bot", "completion"})
-STARTS: Final = frozenset({"call", "calls", "use", "start", "started", "request", "requested", "invoke", "invoked",
-                           "invocation", "begin", "input", "calling"})  # fmt: skip
-ENDS: Final = frozenset({"result", "results", "end", "ended", "response", "output", "execution", "executed", "complete",
-                         "completed", "finish", "finished", "return", "returned", "observation", "done", "error",
-                         "failed", "success"})  # fmt: skip
-SAYS: Final = frozenset({"end", "ended", "response", "message", "output", "complete", "completed", "answer", "reply",
-                         "text", "finish", "finished", "result", "generated", "final"})  # fmt: skip
-FINAL: Final = frozenset({"final", "answer", "response", "reply"})
-"""Words of a kind of event that is what the agent says to the user in the end."""
-RUNNERS: Final = frozenset({"terminal", "executor", "interpreter", "sandbox", "console", "environment"})
-"""Words in the names of speakers that run what agents write."""
-PARTIAL: Final = frozenset({"delta", "chunk", "partial", "stream", "token", "heartbeat", "usage"})
-WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-CUT_CALL: Final = re.compile(r"\s*\{'name': '([\w.:/-]{1,120})', 'arguments': ")
-MAX_ACTION: Final = 100_000  # characters of an action's text that may be a call
-MAX_DEPTH: Final = 4  # of objects that hold what an event says
-
-
-@dataclass(frozen=True, kw_only=True)
-class Act:
-    """One thing that an object tells. `kind`: say (a message), call, or result; `event`: what its writer calls it."""
-
-    kind: str
-    message: Message
-    event: str = ""
-
-
-def words_of(kind: str) -> frozenset[str]:
-    """Return the words of an event's kind in small letters."""
-    return _words(kind[:80])
-
-
-@lru_cache(maxsize=4096)
-def _words(kind: str) -> frozenset[str]:
-    return frozenset(word.lower() for word in WORDS.findall(kind))
 
 
 def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> list[Act]:
@@ -155,18 +70,22 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
         return []
     if isinstance(found.get("kwargs"), dict) and isinstance(found.get("id"), list):  # LangChain's own dump
         found = {"type": as_text(found["id"][-1:]).strip('[]"'), **found["kwargs"]}
+    if (said := acts_of_parts(found)) is not None:
+        return said
     parts = parts_of(found)
-    event = _event(parts)
+    event = event_of(parts)
     if PARTIAL & words_of(event) or ("spanid" in parts and not SPAN_TIMES.isdisjoint(parts)):
         return []
-    said = _results_listed(parts, event) or _exchange(parts, uses, event) or _used(parts, uses, event)
+    said = results_listed(parts, event) or _exchange(parts, uses, event) or acts_of_used_tool(parts, uses, event)
     said = said or _spoken(parts, uses, event)
     if said is None:
         said = _step(parts, uses, event)
     if said is None:
-        said = _of_event(parts, uses, event)
+        said = acts_of_event(parts, uses, event)
     if said is None and (call := call_in(found, uses, listed=listed)) is not None:
-        said = [Act(kind="call", message=call, event=event), *_result_of(call, event)]
+        said = [Act(kind="call", message=call, event=event), *result_of(call, event)]
+    if said is None:
+        said = _answered(parts, uses, event)
     if said is None:
         said = _by_agent(parts, uses, event)
     if said is None:
@@ -178,45 +97,39 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
     return said
 
 
-def _event(parts: Parts) -> str:
-    for name in KIND:
-        if name in parts and isinstance(parts[name][1], str):
-            return str(parts[name][1])[:80]
-    return ""
-
-
-def role_of(parts: Parts) -> tuple[str, str] | None:
-    """Return the name of the part that names a known speaker, and the speaker."""
-    for name in ROLE:
-        if name not in parts:
-            continue
-        key, value = parts[name]
-        if isinstance(value, dict):
-            value = value.get("role", value.get("name"))
-        if isinstance(value, str) and (role := ROLES.get(value.lower().rpartition(".")[2])):
-            return key, role
-    return None
-
-
 def _exchange(parts: Parts, uses: Uses, event: str) -> list[Act]:
     """Return what an object tells that holds a question and the agent's answer, side by side."""
     asked, answered = first(parts, ASKED), first(parts, ANSWERED)
     if answered and plain_key(answered[0]) == "finalresponse" and "usercontent" not in parts:
         return []  # what came of a whole run
     question, answer = _unheld(asked[1]) if asked else None, _unheld(answered[1]) if answered else None
+    helped = answered is None and asked and plain_key(asked[0]).startswith("user") and _of_helpers(parts, uses)
+    if helped and isinstance(question, str):  # what came of the calls was not said
+        answered, answer = asked, ""
     if answered is None or not isinstance(question, str) or not isinstance(answer, str):
         return []
     uses.read += 1
     uses.take("text", answered[0])
     used = next(({"calls": part} for name, part in parts.items() if name in ("toolsused", "tooltrace")), parts)
     inner = (parts_of(value) for _, value in parts.values() if isinstance(value, dict))
-    calls = _calls(used, uses, event) or next((found for held in inner if (found := _calls(held, uses, event))), [])
+    calls = calls_listed(used, uses, event) or next(
+        (found for held in inner if (found := calls_listed(held, uses, event))), []
+    )
+    calls = calls or _of_helpers(parts, uses)
     message: Message = {"role": "assistant", "content": answer} | ({"tool_calls": calls} if calls else {})
     return [
         Act(kind="say", message={"role": "user", "content": question}, event=event),
         Act(kind="say", message=message, event=event),
         *(Act(kind="result", message=call.pop("result"), event=event) for call in calls if "result" in call),
     ]
+
+
+def _of_helpers(parts: Parts, uses: Uses) -> list[Message]:
+    """Return the calls that agents made who are listed beside an answer they helped with, each with its own calls."""
+    helpers = [entry for _, value in parts.values() if isinstance(value, list) for entry in dicts_in(value)]
+    listed = [entry for helper in helpers if first(parts_of(helper), AGENT) is not None
+              for value in helper.values() if isinstance(value, list) for entry in dicts_in(value)]  # fmt: skip
+    return [call for entry in listed if (call := call_in(entry, uses)) is not None]
 
 
 def with_agents(entries: list[Any]) -> list[Any]:
@@ -242,24 +155,6 @@ def _role_by_name(entry: Message, key: str) -> Message:
     return {key: "tool" if words_of(name) & RUNNERS else "assistant"}
 
 
-def _used(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
-    """Return what an event of a tool tells that names the agent as its speaker."""
-    words = words_of(event)
-    speaker = role_of(parts)
-    if not words & ACTS or not words & (STARTS | ENDS) or speaker is None or speaker[1] == "tool":
-        return None
-    if event == parts[plain_key(speaker[0])][1]:
-        return None
-    raw = next((parts_of(parts[name][1]) for name in ("raw", "data", "payload") if name in parts
-                and isinstance(parts[name][1], dict)), {})  # fmt: skip
-    held = {name: part for name, part in (raw | parts).items() if part[1] not in (event, speaker[1])}
-    if not words & ENDS and first(held, ARGUMENTS) is None and "content" in held:
-        held["arguments"] = ("arguments", decoded(held.pop("content")[1]))
-    elif not words & ENDS:
-        held = {name: part for name, part in held.items() if name != "content"}
-    return _of_tool(held, uses, event, words)
-
-
 def _spoken(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     """Return what a message with a known speaker tells; None if the object is none."""
     speaker = role_of(parts)
@@ -269,7 +164,7 @@ def _spoken(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     text = _text(parts, key)
     if isinstance(text, tuple) and isinstance(text[1], dict) and role_of(parts_of(text[1])) is not None:
         return None  # what is inside tells it
-    calls = (_calls(parts, uses, event) or named_call(parts, uses)) if role == "assistant" else []
+    calls = (calls_listed(parts, uses, event) or named_call(parts, uses)) if role == "assistant" else []
     if role == "assistant" and not calls and _is_text(parts, "action") and "observation" in parts:
         return None  # a step
     thought = first(parts, THOUGHT) if role == "assistant" else None
@@ -292,7 +187,7 @@ def _acts(
         told = decoded(message.get("content"))
         call = call_in(told, uses) if isinstance(told, dict) and "arguments" in told else _cut_call(told)
         if call is not None and "result" in call:  # it tells the whole call
-            yield from (Act(kind="call", message=call, event=event), *_result_of(call, event))
+            yield from (Act(kind="call", message=call, event=event), *result_of(call, event))
             return
         yield Act(kind="result", message=result_told(message, parts), event=event)
         return
@@ -334,27 +229,6 @@ def _unheld(found: Any) -> Any:
     return held if isinstance(held, str) else found
 
 
-def _calls(parts: Parts, uses: Uses, event: str) -> list[Message]:
-    """Return the calls that a message or step lists."""
-    for name in CALLS:
-        if name not in parts:
-            continue
-        key, value = parts[name]
-        value = decoded(value)
-        listed = value if isinstance(value, list) else [value]
-        calls = [call for entry in listed if (call := call_in(decoded(entry), uses, listed=True)) is not None]
-        if calls:
-            uses.take("calls", key)
-            return calls
-    if (
-        "content" in parts
-        and isinstance(parts["content"][1], list)
-        and "tool" in {w.rstrip("s") for w in words_of(event)}
-    ):
-        return [c for entry in parts["content"][1] if (c := call_in(entry, uses, listed=True)) is not None]
-    return []
-
-
 def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     """Return what a step tells: the agent's thought and action, and what it observed; None if it is none."""
     actor = parts["agent"][1] if "agent" in parts else None
@@ -387,7 +261,7 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
             return None
         calls = [action_call(value, parts, uses)]
     elif isinstance(value, dict | list):
-        calls = _calls({"action": (key, value)}, uses, event)
+        calls = calls_listed({"action": (key, value)}, uses, event)
     else:
         return None
     if not calls and said is None:
@@ -429,50 +303,23 @@ def _state(parts: Parts) -> Parts:
     return {name: parts[name] for name in ("error", "success", "exitcode", "returncode") if name in parts}
 
 
-def _result_of(call: Message, event: str) -> list[Act]:
-    result = call.pop("result", None)
-    return [] if result is None else [Act(kind="result", message=result, event=event)]
-
-
-def _of_event(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
-    """Return what an event tells whose kind says who acts; None where it does not."""
-    words = words_of(event)
-    if not words or len(words) > 6:
-        return None
-    if words & ACTS or (words & {"observation"} and len(words) == 1):
-        return _of_tool(parts, uses, event, words)
-    text = first(parts, TEXT)
-    if words & {"thought", "thinking", "reasoning"}:
-        return _plain("thought", first(parts, (*THOUGHT, "reasoningtext")) or text, uses, event)
-    if words <= FINAL:
-        return _plain("assistant", text, uses, event)
-    if words & {"user", "human"} and not words & STARTS - {"input", "request"}:
-        return _plain("user", text, uses, event)
-    if words & MODELS and (came := first(parts, MODEL_OUTPUT)) is not None and not isinstance(came[1], str):
-        return _of_model(parts, came, uses, event)
-    if words & MODELS and (words & SAYS or len(words) == 1) and not words & {"start", "started", "request", "prompt"}:
-        calls = _calls(parts, uses, event)
-        if (text is None or isinstance(text[1], dict)) and not calls:
-            return None
-        uses.inferred += 1
-        message: Message = {"role": "assistant", "content": as_text(text[1]) if text else ""}
-        said = [Act(kind="say", message=message | ({"tool_calls": calls} if calls else {}), event=event)]
-        return said + [Act(kind="result", message=c.pop("result"), event=event) for c in calls if "result" in c]
-    if words & MODELS and words & {"start", "started", "request", "prompt"}:
-        asked = first(parts, REQUEST)
-        return None if asked is None else [Act(kind="request", message={"content": asked[1]}, event=event)]
-    return None
-
-
-def _of_model(parts: Parts, came: tuple[str, Any], uses: Uses, event: str) -> list[Act] | None:
-    """Return what a model's event tells that holds its answer, and the request where it holds that too."""
-    spoken, given = messages_from(came[1], "assistant"), first(parts, REQUEST)
-    if not spoken:
+def _answered(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
+    """Return what a model's answer tells that is an object of thought, call and text."""
+    held = next((parts[name] for name in MODEL_OUTPUT if name in parts and isinstance(parts[name][1], dict)), None)
+    inner = parts_of(held[1]) if held else {}
+    thought = first(inner, THOUGHT)
+    if held is None or thought is None or not isinstance(thought[1], str):
         return None
     uses.inferred += 1
-    uses.take("text", came[0])
-    request = [] if given is None else [Act(kind="request", message={"content": given[1]}, event=event)]
-    return request + [Act(kind="say", message=one, event=event) for one in spoken]
+    uses.take("text", held[0])
+    calls = calls_listed(inner, uses, event) or named_call(inner, uses)
+    text = first(inner, TEXT)
+    message: Message = {
+        "role": "assistant",
+        "content": as_text(text[1]) if text else "",
+        "reasoning_content": thought[1],
+    }
+    return [Act(kind="say", message=message | ({"tool_calls": calls} if calls else {}), event=event)]
 
 
 def _by_agent(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
@@ -487,51 +334,6 @@ def _by_agent(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     uses.take("text", text[0])
     spoken = (("user", asked[1]), ("assistant", text[1]))
     return [Act(kind="say", message={"role": role, "content": said}, event=event) for role, said in spoken]
-
-
-def _plain(role: str, text: tuple[str, Any] | None, uses: Uses, event: str) -> list[Act] | None:
-    if text is None or not isinstance(text[1], str):
-        return None
-    uses.inferred += 1
-    return [Act(kind="thought" if role == "thought" else "say", message={"role": role, "content": text[1]},
-                event=event)]  # fmt: skip
-
-
-def _results_listed(parts: Parts, event: str) -> list[Act]:
-    """Return the results that an event of tools lists, whoever is named as its speaker."""
-    words = words_of(event)
-    listed = dicts_in(parts["content"][1]) if "content" in parts and words & ACTS and words & ENDS else []
-    inner = [parts_of(entry) for entry in listed]
-    found = [(held, text) for held in inner if "type" not in held and (text := first(held, RESULT)) is not None]
-    return [Act(kind="result", message=result_told({"content": text[1]}, held), event=event) for held, text in found]
-
-
-def _of_tool(parts: Parts, uses: Uses, event: str, words: frozenset[str]) -> list[Act] | None:
-    ends = bool(words & ENDS) or words == {"observation"}
-    listed = parts["content"][1] if "content" in parts else None
-    if isinstance(listed, list) and dicts_in(listed):
-        calls = [call for entry in listed if (call := call_in(entry, uses, listed=True)) is not None]
-        if calls:
-            uses.inferred += 1
-            return [Act(kind="say", message={"role": "assistant", "content": "", "tool_calls": calls}, event=event)]
-    whole = dict(parts.values())
-    if ends and first(parts, ARGUMENTS) is not None and (whole_call := call_in(whole, uses)) is not None:
-        uses.inferred += 1  # the event tells of the whole call
-        return [Act(kind="call", message=whole_call, event=event), *_result_of(whole_call, event)]
-    if ends:
-        came = first(parts, RESULT) or first(parts, ("error",))
-        if came is None:
-            return None
-        uses.inferred += 1
-        uses.take("result", came[0])
-        return [Act(kind="result", message=result_told({"content": came[1]}, parts), event=event)]
-    if not words & STARTS and len(words) > 1:
-        return None
-    call = call_in({key: value for key, value in whole.items() if value != event}, uses, listed=True)
-    if call is None:
-        return None
-    uses.inferred += 1
-    return [Act(kind="call", message=call, event=event), *_result_of(call, event)]
 
 
 def _inside(parts: Parts, uses: Uses, event: str, depth: int) -> list[Act]:
