@@ -89,14 +89,17 @@ def test_requests_that_grow_are_one_conversation(tmp_path: Path) -> None:
     first = [{"role": "user", "content": "weigh"}]
     then = [*first, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "a", "content": "1"}]
     own = {"text": "", "tool_calls": [{"id": "a", "name": "weigh", "arguments": {}}]}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"messages": first, "response": own},
         {"messages": then, "response": {"text": ""}},
         {"messages": [*then, {"role": "user", "content": "well?"}], "response": {"text": "1 kg"}},
         {"messages": first, "response": {"text": "another one"}},
     ]
     assert [row[:2] for row in counts(tmp_path / "llm_calls.jsonl", jsonl(rows))] == [(2, 1), (1, 0)]
-    logged = [{"input": first, "output": then[1]}, {"input": then, "output": {"role": "assistant", "content": "1 kg"}}]
+    logged: list[dict[str, Any]] = [
+        {"input": first, "output": then[1]},
+        {"input": then, "output": {"role": "assistant", "content": "1 kg"}},
+    ]
     assert [row[:2] for row in counts(tmp_path / "calls.jsonl", jsonl(logged))] == [(2, 1)]
 
 

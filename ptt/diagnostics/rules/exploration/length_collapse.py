@@ -60,7 +60,12 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _dated_by_values(series: Series, fall: BaselineShift) -> BaselineShift:
-    """Return the fall with the step at which single values crossed the limit: their mean does so later."""
+    """Return the fall with the step at which single values crossed the limit: their mean does so later.
+
+    Where no token is left the mean dates it still: that nothing is generated comes first, and has a rule of its own.
+    """
+    if last_mean(series) < 1.0:
+        return fall
     steps, values = series.finite()
     shortened = derived(series, steps, fall.early / np.maximum(values, 1.0))
     crossed = passed_by_values(shortened, fall.early / fall.limit, fall.onset)
