@@ -300,7 +300,7 @@ ROWS: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
         (*COUNTED, "error_type", "truncated"),
         [
             (4, 3, 1, None, True, "multi_turn_base_4", "m", None, False),
-            (1, 0, 0, None, False, "multi_turn_base_5", "m", "inference_error", None),
+            (0, 0, 0, None, False, "multi_turn_base_5", "m", "inference_error", None),
         ],
     ),
     "bfcl/score/m/multi_turn/BFCL_v4_multi_turn_base_score.json": (

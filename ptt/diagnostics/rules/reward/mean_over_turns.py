@@ -29,7 +29,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if reward is None or means is None:
         return NotJudged(
             reason="no episodes of several turns are recorded beside a mean reward",
-            missing=("trajectories.n_turns", "reward/mean"),
+            missing=("trajectories.n_turns",) if reward is not None else ("trajectories.n_turns", "reward/mean"),
             enable="save a row an episode, or a turn, with its reward",
             absent=True,
         )
