@@ -163,7 +163,9 @@ def _moved(finding: Finding, diagnosis: Diagnosis) -> str:
 
 
 def _meaning(finding: Finding, *, sentences: int) -> str:
-    """Return the first sentences of why such a failure matters."""
+    """Return the first sentences of why such a failure matters; none where its claim names a cause outside of it."""
+    if "likely cause:" in finding.claim:
+        return ""
     text = " ".join(SENTENCE_END.split(meaning(finding))[:sentences])
     return f"{text[:1].upper()}{text[1:]}"
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import CHANGE_SDS, change_since_best
+from ptt.diagnostics.evidence.sample_counters import LINES
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity, Steps
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
@@ -101,7 +102,8 @@ def _moved_with(evidence: Evidence, fall: Finding) -> str:
     moved: dict[str, tuple[float, str]] = {}
     for series in (*evidence.metrics.values(), *evidence.other.values()):
         steps, values = series.finite()
-        if not TELLING.search(series.raw_name) or series.name == "reward/mean":
+        quoted = series.raw_name.startswith(LINES)  # where a finding sets in, the console's lines are told for all
+        if quoted or not TELLING.search(series.raw_name) or series.name == "reward/mean":
             continue
         before = values[steps < fall.onset_interval[0]][-BESIDE_STEPS:]
         after = values[steps >= fall.onset_step][:BESIDE_STEPS]
