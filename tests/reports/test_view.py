@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+from builders import finding_of, healthy_diagnosis, run_of
 
 from ptt.diagnostics.model import Answer, Diagnosis, Link, NotJudged, Source
 from ptt.diagnostics.store.findings_file import read_findings
@@ -107,6 +108,16 @@ def test_what_happened_is_told_in_plain_words(samples: dict[str, Diagnosis]) -> 
         "than under the reference (|r| is the log of this factor; early in the run: 5.47 times; before any tool "
         "call, 1.04)."
     )
+
+
+@pytest.mark.parametrize(("cause", "meant"), [("", True), ("; likely cause: the scorer cannot read", False)])
+def test_a_claim_that_names_its_cause_is_not_explained_by_the_policy(cause: str, meant: bool) -> None:
+    fell = finding_of("reward-fell", link=Link.REWARD, claim=f"The reward fell{cause}")
+    judged = healthy_diagnosis(run_of())
+    judged = dataclasses.replace(
+        judged, findings=(fell,), verdict=dataclasses.replace(judged.verdict, headline=f"{fell.claim}.")
+    )
+    assert ("The policy lost what it had learnt" in " ".join(happened(judged))) is meant
 
 
 def test_rival_explanations_are_ruled_out_only_where_the_run_can(samples: dict[str, Diagnosis]) -> None:
