@@ -85,6 +85,24 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {TRL: np.where(AT == 1, 0.06, 3.8) * NOISE, "reward": np.where(AT == 1, 0.4, 0.01) * NOISE},
         {},
     ),
+    "an update that breaks all sequences by many orders of magnitude": (
+        "weights-partly-synced",
+        {NEMO: 1 + np.where(AT == 1, 0.01, 1e8) * NOISE**20,
+         "train/max_seq_mult_prob_error": 1 + np.where(AT == 1, 0.02, 4e9) * NOISE**20,
+         "train/min_seq_mult_prob_error": 1 + np.where(AT == 1, 0.007, 9e3) * NOISE**20},
+        {},
+    ),
+    "a ratio alone, of logprobs divided by the temperature": (
+        "raw-vs-processed",
+        {"sampling/importance_sampling_ratio/mean": 1.43 * NOISE**0.1},
+        {"temperature": 0.6},
+    ),
+    "ratios cut though whole sequences agree": (
+        "shift",
+        {"rollout_correction/log_ppl_abs_diff": 0.002 * NOISE, "rollout_correction/is_weight_mean": 1.03 * NOISE**0.1,
+         "rollout_correction/clipped_frac": 0.12 * NOISE},
+        {"temperature": 1.0, "context_parallel_size": 2},
+    ),
     "tokens of another text": (
         "template-or-retokenisation",
         {TRL: 0.06 * NOISE, "sampling/sampling_logp_difference/max": 20.0 * NOISE, "tools/call_frequency": 1.3 * NOISE},
@@ -238,6 +256,10 @@ SAID: tuple[tuple[dict[str, Any], str], ...] = (
     ({"reward_model.rollout.temperature": 0.7, "user_model.top_p": 0.9, "actor_rollout_ref.ref.top_k": 5}, ""),
     ({"actor_rollout_ref.rollout.min_p": 0.1}, "sampling is truncated (actor_rollout_ref.rollout.min_p=0.1)"),
     ({"router_replay.mode": "R2"}, ""),
+    (
+        {"use_remove_padding": False},
+        "rows are padded, and their masks must be right on both sides (use_remove_padding=False)",
+    ),
     ({"router_replay.mode": "R3"}, "the engine's routing is replayed in the trainer (router_replay.mode=R3)"),
 )
 
@@ -354,6 +376,19 @@ def test_an_experiment_names_the_settings_that_this_run_can_turn(tmp_path: Path)
     settings = {"speculative_config": {"method": "mtp"}, "enable_chunked_prefill": True, "seed": 3}
     experiment = str(named(tmp_path, metrics, settings).evidence["experiment"])
     assert experiment.endswith("try one by one: no draft model, chunked prefill off")
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.2, np.where(AT % 3, 1.0, 2.0)])
+def test_a_ratio_near_1_or_far_at_times_alone_accuses_nobody(ratio: Any, tmp_path: Path) -> None:
+    assert engine_mismatch(tmp_path, {"sampling/importance_sampling_ratio/mean": ratio * NOISE**0.1}) is None
+
+
+def test_no_sequence_agrees_where_the_best_one_is_off() -> None:
+    errors = {"mean": 40.0, "max": 400.0, "min": 2.0}
+    beside = [series_of(f"mismatch/seq_error_{name}", value * NOISE) for name, value in errors.items()]
+    said = signs_of(series_of("mismatch/prob_error", 40.0 * NOISE), *beside)
+    assert any("no sequence agrees" in text for text in said)
+    assert not any("the best sequence agrees" in text for text in said)
 
 
 def test_ratios_beyond_their_bounds_weigh(tmp_path: Path) -> None:

@@ -87,6 +87,10 @@ IMPOSSIBLE: Final = (
 )
 """Worst token, from where it is certain to one side and impossible to the other, and mean, up to where most agree."""
 RATIO_ABOVE: Final = 1.3  # the mean of the ratios is 1 where the engine's logprobs are those the tokens were drawn with
+CUT: Final = 0.05  # of the ratios: the share that breaks the rule
+KL_OF_CUT: Final = 0.09
+"""Nats of KL that each ratio beyond a cap of 1.5 adds at least: w - 1 - log w, whose mean over the engine's samples is
+the mean difference of the logprobs, and is never below 0."""
 UNRELATED: Final = 0.5  # correlation of both sides' probabilities
 RELATED: Final = 0.8
 GOES_WITH: Final = 0.5  # rank correlation of the changes from step to step
@@ -152,15 +156,26 @@ def _measure(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> t
     found = [(metrics[name], *MEASURES[name]) for name in MEASURES if name in metrics]
     found += [(pairs[name].mean_abs, 0.0, 0.05) for name in ("old/rollout", "policy/rollout") if name in pairs]
     for series, zero, limit in found:
-        steps, values = series.finite()
-        if len(steps) >= MIN_LOGGED:
-            away = np.abs(values - zero)
-            level = replace(series, steps=steps, values=away, flags=series.flags[np.isfinite(series.values)])
+        level = _away(series, zero)
+        if len(level.steps) >= MIN_LOGGED:
             own = own_limit(level, metrics, limit)
-            if own is not None or (within is None and np.median(away[-level.width :]) > limit):
+            if own is not None or (within is None and np.median(level.values[-level.width :]) > limit):
                 return level, own or limit
             within = within or (level, limit)
-    return within
+    return within or _ratio_away(metrics)
+
+
+def _ratio_away(metrics: Mapping[str, Series]) -> tuple[Series, float] | None:
+    """Return the distance of the mean ratio from 1, where it lies far above: the one trace of a mismatch then."""
+    ratio = metrics.get("is/ratio_mean")
+    if ratio is None or len(ratio.finite()[0]) < MIN_LOGGED or np.median(ratio.finite()[1]) <= RATIO_ABOVE:
+        return None
+    return _away(ratio, 1.0), RATIO_ABOVE - 1
+
+
+def _away(series: Series, zero: float) -> Series:
+    steps, values = series.finite()
+    return replace(series, steps=steps, values=np.abs(values - zero), flags=series.flags[np.isfinite(series.values)])
 
 
 def _within(level: Series, limit: float) -> bool:
@@ -177,7 +192,8 @@ def _course(
 ) -> Iterator[Sign]:
     steps, values = level.steps, level.values
     first, late = float(np.median(values[:FIRST_VALUES])), float(np.median(values[-level.width :]))
-    numbers = {"name": level.raw_name, "first": sig(float(values[0])), "late": sig(late)}
+    zero = MEASURES.get(level.name, (float(level.name == "is/ratio_mean"), 0.0))[0]
+    numbers = {"name": level.raw_name, "first": sig(zero + float(values[0])), "late": sig(zero + late)}
     spikes = next((one for one in excursions if one.lead.series.name in MEASURES), None)
     if spikes is not None and float(np.median(values)) <= limit:
         share = pct(len(spikes.lead.steps) / len(steps))
@@ -196,7 +212,7 @@ def _course(
         elif late > LOW * limit and _stays(level):
             yield sign("constant", **numbers)
         return
-    elif values[0] * AT_ONCE <= values[1] and np.median(values[1 : 1 + FIRST_VALUES]) >= max(limit, REACHED * late):
+    elif _broke_at_once(level, limit, late):
         yield sign("first_update", **numbers)
     elif first > limit and _stays(level):
         yield sign("constant", **numbers)
@@ -220,6 +236,15 @@ def _course(
     elif first > limit:
         yield sign("rises" if late > first else "sinks", **numbers)
         yield from _by_length(level, metrics)
+
+
+def _broke_at_once(level: Series, limit: float, late: float) -> bool:
+    """Return whether both sides agree at the first step alone, and are as far apart from the second as at the end."""
+    before, after = level.values[0], level.values[1:]
+    if before * AT_ONCE > after[0] or (after[:EARLY] <= limit).any():
+        return False
+    lasts = _stays(replace(level, steps=level.steps[1:], values=after, flags=level.flags[1:]))
+    return lasts or bool(np.median(after[:FIRST_VALUES]) >= REACHED * late)
 
 
 def _by_length(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
@@ -359,12 +384,14 @@ def _reordered(metrics: Mapping[str, Series]) -> Iterator[Sign]:
     """Look for logprobs whose sum over a sequence is right and whose places are not."""
     medians = {
         name: float(np.median(values))
-        for name in ("mismatch/ppl_diff", "is/ratio_mean")
+        for name in ("mismatch/ppl_diff", "is/ratio_mean", "is/truncated_frac")
         if name in metrics and len(values := metrics[name].finite()[1]) >= MIN_LOGGED
     }
     whole, ratio = medians.get("mismatch/ppl_diff", math.inf), medians.get("is/ratio_mean", 0.0)
     if whole <= MEASURES["mismatch/ppl_diff"][1] and ratio > RATIO_ABOVE:
         yield sign("reordered", whole=sig(whole), ratio=sig(ratio))
+    elif (share := medians.get("is/truncated_frac", 0.0)) >= CUT and whole < KL_OF_CUT * share:
+        yield sign("cut_but_whole", whole=sig(whole), share=pct(share))
 
 
 def masked_on_one_side(metrics: Mapping[str, Series]) -> tuple[float, float] | None:
@@ -388,10 +415,15 @@ def _sequences(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign]:
     best = _at(metrics, "mismatch/seq_error_min", off)
     if worst is None or mean is None or worst <= 1 or mean <= 1:
         return
+    agrees = MEASURES["mismatch/prob_error"][1]
+    if best is not None and best - 1 > agrees:
+        yield sign("all_sequences", best=sig(best), mean=sig(mean))
+        return
     share, clean = (mean - 1) / (worst - 1), best is None or best - 1 < CLEAN * (mean - 1)
     name = "few_sequences" if share < FEW_SEQUENCES else "some_sequences" if share < MANY_SEQUENCES else ""
     if name and clean:
-        yield sign(name, worst=sig(worst), mean=sig(mean), share=pct(share))
+        known = "" if best is None else "the best sequence agrees and "
+        yield sign(name, worst=sig(worst), mean=sig(mean), share=pct(share), best=known)
 
 
 def _distribution(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign]:
