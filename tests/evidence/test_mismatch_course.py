@@ -288,6 +288,17 @@ def test_steps_off_after_a_restart_are_those_next_to_each_other_in_the_log(every
         assert any("restart" in text for text in said) == told
 
 
+@pytest.mark.parametrize(("restarts", "told"), [((18, 58), True), ((18,), False), (range(2, 80, 4), False)])
+def test_each_stretch_off_follows_a_restart_or_none_does(restarts: Any, told: bool) -> None:
+    level = np.where(np.isin(AT, (*range(20, 28), *range(60, 70))), 0.5, 0.01)
+    spans = tuple(Excursion(first=first, last=last, extreme=first) for first, last in ((19, 26), (59, 68)))
+    off = Excursions(side=1, spans=spans, level=0 * level, distance=9.0, gap=9.0, p_value=0.0, gap_p_value=0.0)
+    mismatch = series_of(MEAN, level)
+    spikes = (Recurrence(lead=SeriesExcursions(series=mismatch, excursions=off)),)
+    said = signs_of(mismatch, excursions=spikes, happened={RESTART: np.array([*restarts])})
+    assert any("follow a restart" in text for text in said) == told
+
+
 def test_a_line_on_weights_is_no_line_on_what_stands_far_from_them() -> None:
     assert TOLD["not_loaded"].search("weights of lm_head were not initialized")
     assert not TOLD["not_loaded"].search(f"weights sent {'.' * 150} cache not loaded")

@@ -88,9 +88,7 @@ IMPOSSIBLE: Final = (
 """Worst token, from where it is certain to one side and impossible to the other, and mean, up to where most agree."""
 RATIO_ABOVE: Final = 1.3  # the mean of the ratios is 1 where the engine's logprobs are those the tokens were drawn with
 CUT: Final = 0.05  # of the ratios: the share that breaks the rule
-KL_OF_CUT: Final = 0.09
-"""Nats of KL that each ratio beyond a cap of 1.5 adds at least: w - 1 - log w, whose mean over the engine's samples is
-the mean difference of the logprobs, and is never below 0."""
+KL_OF_CUT: Final = 0.09  # nats: w - 1 - log w at a cap of 1.5; its mean over the engine's samples is the KL
 UNRELATED: Final = 0.5  # correlation of both sides' probabilities
 RELATED: Final = 0.8
 GOES_WITH: Final = 0.5  # rank correlation of the changes from step to step
@@ -100,6 +98,7 @@ MAX_PAIRED: Final = 2_000  # the last ones: the draws cost time
 DRAWS: Final = 199
 TIMING_RATE: Final = 0.05
 AT_ALL_STEPS: Final = 0.9
+AFTER_RESTART: Final = 3  # logged steps
 CRASHED: Final = 0.5  # of the size of the reward, that is lost as the mismatch jumps
 BEYOND_SCATTER: Final = 3.0  # standard deviations: of the reward before, or of the sizes of the steps that are off
 NORMAL_MAD: Final = 1.4826  # times the median absolute deviation: the standard deviation of a normal distribution
@@ -262,11 +261,17 @@ def _by_length(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
 
 
 def _after_restart(off: IntArray, steps: IntArray, happened: Mapping[str, IntArray]) -> bool:
-    """Return whether all steps that are off follow one restart, without a gap among the logged steps."""
+    """Return whether each stretch of steps that are off, as logged, follows a restart, as chance would not have it.
+
+    A restart is dated by its checkpoint: one that several stretches go with may lie some steps before them.
+    """
     restarts, places = happened.get(RESTART, np.zeros(0, np.int64)), np.searchsorted(steps, off)
-    before = min(int(steps[max(places[0] - 1, 0)]), int(off[0]) - 1)
-    begun = ((restarts >= before) & (restarts <= off[0])).any()
-    return bool(begun) and int(places[-1] - places[0]) == len(off) - 1
+    begins = places[np.append(True, np.diff(places) > 1)]
+    back = 1 if len(begins) == 1 else AFTER_RESTART
+    chance = (len(restarts) * (back + 1) / len(steps)) ** len(begins)
+    since = [min(int(steps[max(at - back, 0)]), int(steps[at]) - 1) for at in begins.tolist()]
+    followed = (((restarts >= first) & (restarts <= steps[at])).any() for first, at in zip(since, begins, strict=True))
+    return all(followed) and (len(begins) == 1 or chance <= TIMING_RATE)
 
 
 def _growth(level: Series, limit: float, late: float, metrics: Mapping[str, Series]) -> Iterator[Sign]:
@@ -415,8 +420,7 @@ def _sequences(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign]:
     best = _at(metrics, "mismatch/seq_error_min", off)
     if worst is None or mean is None or worst <= 1 or mean <= 1:
         return
-    agrees = MEASURES["mismatch/prob_error"][1]
-    if best is not None and best - 1 > agrees:
+    if best is not None and best - 1 > MEASURES["mismatch/prob_error"][1]:
         yield sign("all_sequences", best=sig(best), mean=sig(mean))
         return
     share, clean = (mean - 1) / (worst - 1), best is None or best - 1 < CLEAN * (mean - 1)
