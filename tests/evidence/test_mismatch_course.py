@@ -124,6 +124,11 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"training/rollout_probs_diff_mean": 0.11 * NOISE, "rollout_corr/chi2_token": -0.08 * NOISE},
         {"actor_rollout_ref": {"rollout": {"temperature": 1.0, "top_p": 1.0, "limit_mm_per_prompt": {"image": 2}}}},
     ),
+    "a growth that begins again with a new engine": (
+        "cache-not-cleared",
+        {SKYRL: (0.004 + 0.0006 * np.where(AT > 45, AT - 45, AT) ** 2) * NOISE, "reward/avg_raw_reward": MOVING},
+        {"enable_prefix_caching": True},
+    ),
     "prompts that come again": (
         "cache-not-cleared",
         {"training/rollout_probs_diff_mean": np.where(AT < 21, 0.004, 0.09) * NOISE, "training/epoch": (AT - 1) // 20},
@@ -256,6 +261,7 @@ SAID: tuple[tuple[dict[str, Any], str], ...] = (
     ({"reward_model.rollout.temperature": 0.7, "user_model.top_p": 0.9, "actor_rollout_ref.ref.top_k": 5}, ""),
     ({"actor_rollout_ref.rollout.min_p": 0.1}, "sampling is truncated (actor_rollout_ref.rollout.min_p=0.1)"),
     ({"router_replay.mode": "R2"}, ""),
+    ({"actor.attn_impl": "sdpa"}, ""),  # no other trainer packs with it
     (
         {"use_remove_padding": False},
         "rows are padded, and their masks must be right on both sides (use_remove_padding=False)",
@@ -276,25 +282,24 @@ def test_a_reward_crashes_by_its_size_whatever_its_sign(before: float, after: fl
     assert any("the reward falls" in text for text in said) == lost
 
 
+def spikes_of(mismatch: Series, *spans: tuple[int, int]) -> tuple[Recurrence, ...]:
+    found = tuple(Excursion(first=first, last=last, extreme=first) for first, last in spans)
+    off = Excursions(side=1, spans=found, level=np.zeros(STEPS), distance=9.0, gap=9.0, p_value=0.0, gap_p_value=0.0)
+    return (Recurrence(lead=SeriesExcursions(series=mismatch, excursions=off)),)
+
+
 @pytest.mark.parametrize("every", [1, 10])
 def test_steps_off_after_a_restart_are_those_next_to_each_other_in_the_log(every: int) -> None:
-    level = np.where((AT >= 40) & (AT < 43), 0.5, 0.01)
-    mismatch = series_of(MEAN, level, every=every)
-    span = Excursion(first=39, last=41, extreme=39)
-    off = Excursions(side=1, spans=(span,), level=0 * level, distance=9.0, gap=9.0, p_value=0.0, gap_p_value=0.0)
-    spikes = (Recurrence(lead=SeriesExcursions(series=mismatch, excursions=off)),)
+    mismatch = series_of(MEAN, np.where((AT >= 40) & (AT < 43), 0.5, 0.01), every=every)
     for at, told in ((40 * every - 1, True), (30 * every, False)):
-        said = signs_of(mismatch, excursions=spikes, happened={RESTART: np.array([at])})
+        said = signs_of(mismatch, excursions=spikes_of(mismatch, (39, 41)), happened={RESTART: np.array([at])})
         assert any("restart" in text for text in said) == told
 
 
 @pytest.mark.parametrize(("restarts", "told"), [((18, 58), True), ((18,), False), (range(2, 80, 4), False)])
 def test_each_stretch_off_follows_a_restart_or_none_does(restarts: Any, told: bool) -> None:
-    level = np.where(np.isin(AT, (*range(20, 28), *range(60, 70))), 0.5, 0.01)
-    spans = tuple(Excursion(first=first, last=last, extreme=first) for first, last in ((19, 26), (59, 68)))
-    off = Excursions(side=1, spans=spans, level=0 * level, distance=9.0, gap=9.0, p_value=0.0, gap_p_value=0.0)
-    mismatch = series_of(MEAN, level)
-    spikes = (Recurrence(lead=SeriesExcursions(series=mismatch, excursions=off)),)
+    mismatch = series_of(MEAN, np.where(np.isin(AT, (*range(20, 28), *range(60, 70))), 0.5, 0.01))
+    spikes = spikes_of(mismatch, (19, 26), (59, 68))
     said = signs_of(mismatch, excursions=spikes, happened={RESTART: np.array([*restarts])})
     assert any("follow a restart" in text for text in said) == told
 
@@ -387,6 +392,18 @@ def test_an_experiment_names_the_settings_that_this_run_can_turn(tmp_path: Path)
     settings = {"speculative_config": {"method": "mtp"}, "enable_chunked_prefill": True, "seed": 3}
     experiment = str(named(tmp_path, metrics, settings).evidence["experiment"])
     assert experiment.endswith("try one by one: no draft model, chunked prefill off")
+
+
+@pytest.mark.parametrize(("least", "told"), [(0.8, True), (0.0, False)])
+def test_a_ratio_below_what_truncation_leaves_is_not_its_doing(least: float, told: bool) -> None:
+    ratios = series_of("is/ratio_mean", 1 - 0.05 * NOISE), series_of("is/ratio_min", least + 0 * AT)
+    assert any("one side alone is normalised" in text for text in signs_of(STEADY, *ratios)) == told
+
+
+def test_areal_packs_rows_whose_boundaries_sdpa_does_not_read() -> None:
+    setup = make_setup("areal", {}, {"actor.attn_impl": "sdpa"})
+    said = metric_signs({MEAN: STEADY}, other={}, pairs={}, setup=setup, excursions=(), happened={})
+    assert any(one.weights.get("packing", 0) > 1 and "sdpa" in one.text for one in said)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1.2, np.where(AT % 3, 1.0, 2.0)])

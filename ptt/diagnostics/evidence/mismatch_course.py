@@ -27,12 +27,15 @@ from ptt.diagnostics.evidence.excursions import (
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.mismatch_causes import Sign, sign
 from ptt.diagnostics.evidence.mismatch_rise import (
+    AT_ONCE,
     BESIDE,
     EARLY,
     FIRST_VALUES,
     GREW,
     SPREADS,
+    STILL,
     growth_of,
+    jump_of,
     own_limit,
     tail_growth,
 )
@@ -63,9 +66,7 @@ GREW_FAR: Final = 10.0  # times: no arithmetic changes so much
 LONGER: Final = 1.5  # times the length of the first answers
 STEADY: Final = 2.0  # times, either way: a level that stays
 MIXED: Final = 0.2  # of the last values at least lie on either side of the first ones' median
-STILL: Final = 1.3  # times the first level, over a third of the run: the updates alone do not move it
 REACHED: Final = 0.7  # of the last level, in the first tenth of the run: it grows no further
-AT_ONCE: Final = 5.0  # times from one step to the next: a jump
 FELL: Final = 5.0  # times below the level around it
 LOW: Final = 0.3  # of the distance at which a step disagrees
 FAR_BEYOND: Final = 4.0  # times it: rounding does not reach it
@@ -89,6 +90,7 @@ IMPOSSIBLE: Final = (
 RATIO_ABOVE: Final = 1.3  # the mean of the ratios is 1 where the engine's logprobs are those the tokens were drawn with
 CUT: Final = 0.05  # of the ratios: the share that breaks the rule
 KL_OF_CUT: Final = 0.09  # nats: w - 1 - log w at a cap of 1.5; its mean over the engine's samples is the KL
+FAR_BELOW: Final = 0.01  # the ratio of a token is at least the mass that truncated sampling leaves
 UNRELATED: Final = 0.5  # correlation of both sides' probabilities
 RELATED: Final = 0.8
 GOES_WITH: Final = 0.5  # rank correlation of the changes from step to step
@@ -97,7 +99,6 @@ MIN_PAIRED: Final = 30
 MAX_PAIRED: Final = 2_000  # the last ones: the draws cost time
 DRAWS: Final = 199
 TIMING_RATE: Final = 0.05
-AT_ALL_STEPS: Final = 0.9
 AFTER_RESTART: Final = 3  # logged steps
 CRASHED: Final = 0.5  # of the size of the reward, that is lost as the mismatch jumps
 BEYOND_SCATTER: Final = 3.0  # standard deviations: of the reward before, or of the sizes of the steps that are off
@@ -219,7 +220,7 @@ def _course(
             yield sign("large" if late > LARGE else "moderate", **numbers)
         elif late > FAR_BEYOND * limit:
             yield sign("far_beyond", **numbers)
-    elif (jump := _jump(level, limit)) is not None:
+    elif (jump := jump_of(level, limit)) is not None:
         at = int(steps[jump])
         begun = [kind for kind in KINDS if np.isin(happened.get(kind, ()), [at - 1, at, steps[jump - 1]]).any()]
         kind = "restart" if {RESTART, ENGINE_RESTART}.intersection(begun) else "epoch" if EPOCH in begun else "alone"
@@ -290,7 +291,7 @@ def _growth(level: Series, limit: float, late: float, metrics: Mapping[str, Seri
 def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tuple[str, str] | None:
     """Return with which kind of event the mismatch falls back to agreement, and when in words."""
     steps, values = level.steps, level.values
-    teeth = find_sawtooth(steps, values)
+    teeth, lasting = find_sawtooth(steps, values), list[int]()
     if teeth is not None and float(values.max()) > limit:
         at = np.array(teeth.falls, np.int64)
     else:
@@ -298,15 +299,16 @@ def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tup
         around = float(np.median(values[begin:]))
         low = (values <= AGREES * limit) & (values * FELL <= around)
         low &= np.arange(len(values)) > begin
-        at = steps[low & ~np.append(False, low[:-1])]
-        lasts = len(at) == 1 and low.sum() >= EARLY  # and came again
-        if around <= limit or not (len(at) > 1 or lasts) or low.sum() > len(values) / 3:
+        begins = np.flatnonzero(low & ~np.append(False, low[:-1]))
+        lasting = [first for first in begins.tolist() if low[first : first + EARLY].sum() == EARLY]  # and came again
+        at = steps[lasting or begins]
+        if around <= limit or not (len(at) > 1 or lasting) or low.sum() > len(values) / 3:
             return None
     named = find_coincidences(steps, at, {kind: happened[kind] for kind in KINDS if kind in happened}, rate=TIMING_RATE)
     shown = ", ".join(str(step) for step in at[:4].tolist())
     if named:
         return KINDS[named[0].kind], shown
-    if teeth is None and ((len(at) > 1 and _within(level, limit)) or _scatters(values, limit)):
+    if teeth is None and not lasting and ((len(at) > 1 and _within(level, limit)) or _scatters(values, limit)):
         return None  # single values fall so by their noise
     return ("regular" if teeth is not None else "alone"), shown
 
@@ -323,20 +325,6 @@ def _stays(level: Series) -> bool:
     early, late = float(np.median(level.values[: level.width])), float(np.median(values))
     above = float((values > early).mean())
     return late <= STEADY * early <= STEADY**2 * late or MIXED <= above <= 1 - MIXED
-
-
-def _jump(level: Series, limit: float) -> int | None:
-    """Return the place at which a level that agreed is off at once and stays so, or None."""
-    above = level.values > limit
-    place = int(np.argmax(above))
-    if place < EARLY or not above.any() or np.mean(above[place:]) < AT_ALL_STEPS:
-        return None
-    values = level.values
-    before, after = np.median(values[:place]), np.median(values[place : place + FIRST_VALUES])
-    if after >= AT_ONCE * before:
-        return place
-    still = np.median(values[place - 1 - FIRST_VALUES : place - 1]) <= STILL * before
-    return place - int(values[place - 1] >= GREW * before) if still and after >= GREW * before else None
 
 
 def _reward_at(metrics: Mapping[str, Series], at: int) -> Iterator[Sign]:
@@ -443,12 +431,17 @@ def _distribution(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign
             break
     if impossible := _impossible(metrics, off):
         yield impossible
+    least = _at(metrics, "is/ratio_min", off)
     ratio, chi2 = (_at(metrics, name, off) for name in ("is/ratio_mean", "mismatch/chi2_token"))
     if ratio is not None and ratio > RATIO_ABOVE:
         yield sign("ratio_above", ratio=sig(ratio), name=metrics["is/ratio_mean"].raw_name)
     elif chi2 is not None and chi2 < 0:
         yield sign("ratio_below", chi2=sig(chi2), name=metrics["mismatch/chi2_token"].raw_name)
-    elif ratio is not None and (below := float((metrics["is/ratio_mean"].finite()[1] < 1).mean())) >= STAYS_BELOW:
+    elif (
+        ratio is not None
+        and (least is None or least > FAR_BELOW)
+        and (below := float((metrics["is/ratio_mean"].finite()[1] < 1).mean())) >= STAYS_BELOW
+    ):
         yield sign("ratio_stays_below", ratio=sig(ratio), share=pct(below), name=metrics["is/ratio_mean"].raw_name)
     correlation = _at(metrics, "mismatch/pearson", off)
     if correlation is not None and (correlation < UNRELATED or correlation > RELATED):
