@@ -172,7 +172,9 @@ class TestOutputs:
             " ".join((judged / name).read_text(encoding="utf-8").split()) for name in ("printed.txt", "report.html")
         )
         assert "Known bug trl-5312" in printed
-        assert "1 may apply (ours-1); `ptt advisories RUN` says why" in printed
+        assert (
+            "1 may apply (ours-1: The zqorblat loader drops the last batch); `ptt advisories RUN` says why" in printed
+        )
         report = json.loads((judged / "findings.json").read_text(encoding="utf-8"))["advisories"]
         assert report["version"]
         assert [match["id"] for match in report["matches"] if match["strength"] == "cause"] == ["trl-5312"]

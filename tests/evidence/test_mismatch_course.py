@@ -85,6 +85,24 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {TRL: np.where(AT == 1, 0.06, 3.8) * NOISE, "reward": np.where(AT == 1, 0.4, 0.01) * NOISE},
         {},
     ),
+    "an update that breaks all sequences by many orders of magnitude": (
+        "weights-partly-synced",
+        {NEMO: 1 + np.where(AT == 1, 0.01, 1e8) * NOISE**20,
+         "train/max_seq_mult_prob_error": 1 + np.where(AT == 1, 0.02, 4e9) * NOISE**20,
+         "train/min_seq_mult_prob_error": 1 + np.where(AT == 1, 0.007, 9e3) * NOISE**20},
+        {},
+    ),
+    "a ratio alone, of logprobs divided by the temperature": (
+        "raw-vs-processed",
+        {"sampling/importance_sampling_ratio/mean": 1.43 * NOISE**0.1},
+        {"temperature": 0.6},
+    ),
+    "ratios cut though whole sequences agree": (
+        "shift",
+        {"rollout_correction/log_ppl_abs_diff": 0.002 * NOISE, "rollout_correction/is_weight_mean": 1.03 * NOISE**0.1,
+         "rollout_correction/clipped_frac": 0.12 * NOISE},
+        {"temperature": 1.0, "context_parallel_size": 2},
+    ),
     "tokens of another text": (
         "template-or-retokenisation",
         {TRL: 0.06 * NOISE, "sampling/sampling_logp_difference/max": 20.0 * NOISE, "tools/call_frequency": 1.3 * NOISE},
@@ -105,6 +123,11 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "template-or-retokenisation",
         {"training/rollout_probs_diff_mean": 0.11 * NOISE, "rollout_corr/chi2_token": -0.08 * NOISE},
         {"actor_rollout_ref": {"rollout": {"temperature": 1.0, "top_p": 1.0, "limit_mm_per_prompt": {"image": 2}}}},
+    ),
+    "a growth that begins again with a new engine": (
+        "cache-not-cleared",
+        {SKYRL: (0.004 + 0.0006 * np.where(AT > 45, AT - 45, AT) ** 2) * NOISE, "reward/avg_raw_reward": MOVING},
+        {"enable_prefix_caching": True},
     ),
     "prompts that come again": (
         "cache-not-cleared",
@@ -238,6 +261,11 @@ SAID: tuple[tuple[dict[str, Any], str], ...] = (
     ({"reward_model.rollout.temperature": 0.7, "user_model.top_p": 0.9, "actor_rollout_ref.ref.top_k": 5}, ""),
     ({"actor_rollout_ref.rollout.min_p": 0.1}, "sampling is truncated (actor_rollout_ref.rollout.min_p=0.1)"),
     ({"router_replay.mode": "R2"}, ""),
+    ({"actor.attn_impl": "sdpa"}, ""),  # no other trainer packs with it
+    (
+        {"use_remove_padding": False},
+        "rows are padded, and their masks must be right on both sides (use_remove_padding=False)",
+    ),
     ({"router_replay.mode": "R3"}, "the engine's routing is replayed in the trainer (router_replay.mode=R3)"),
 )
 
@@ -254,16 +282,26 @@ def test_a_reward_crashes_by_its_size_whatever_its_sign(before: float, after: fl
     assert any("the reward falls" in text for text in said) == lost
 
 
+def spikes_of(mismatch: Series, *spans: tuple[int, int]) -> tuple[Recurrence, ...]:
+    found = tuple(Excursion(first=first, last=last, extreme=first) for first, last in spans)
+    off = Excursions(side=1, spans=found, level=np.zeros(STEPS), distance=9.0, gap=9.0, p_value=0.0, gap_p_value=0.0)
+    return (Recurrence(lead=SeriesExcursions(series=mismatch, excursions=off)),)
+
+
 @pytest.mark.parametrize("every", [1, 10])
 def test_steps_off_after_a_restart_are_those_next_to_each_other_in_the_log(every: int) -> None:
-    level = np.where((AT >= 40) & (AT < 43), 0.5, 0.01)
-    mismatch = series_of(MEAN, level, every=every)
-    span = Excursion(first=39, last=41, extreme=39)
-    off = Excursions(side=1, spans=(span,), level=0 * level, distance=9.0, gap=9.0, p_value=0.0, gap_p_value=0.0)
-    spikes = (Recurrence(lead=SeriesExcursions(series=mismatch, excursions=off)),)
+    mismatch = series_of(MEAN, np.where((AT >= 40) & (AT < 43), 0.5, 0.01), every=every)
     for at, told in ((40 * every - 1, True), (30 * every, False)):
-        said = signs_of(mismatch, excursions=spikes, happened={RESTART: np.array([at])})
+        said = signs_of(mismatch, excursions=spikes_of(mismatch, (39, 41)), happened={RESTART: np.array([at])})
         assert any("restart" in text for text in said) == told
+
+
+@pytest.mark.parametrize(("restarts", "told"), [((18, 58), True), ((18,), False), (range(2, 80, 4), False)])
+def test_each_stretch_off_follows_a_restart_or_none_does(restarts: Any, told: bool) -> None:
+    mismatch = series_of(MEAN, np.where(np.isin(AT, (*range(20, 28), *range(60, 70))), 0.5, 0.01))
+    spikes = spikes_of(mismatch, (19, 26), (59, 68))
+    said = signs_of(mismatch, excursions=spikes, happened={RESTART: np.array([*restarts])})
+    assert any("follow a restart" in text for text in said) == told
 
 
 def test_a_line_on_weights_is_no_line_on_what_stands_far_from_them() -> None:
@@ -354,6 +392,31 @@ def test_an_experiment_names_the_settings_that_this_run_can_turn(tmp_path: Path)
     settings = {"speculative_config": {"method": "mtp"}, "enable_chunked_prefill": True, "seed": 3}
     experiment = str(named(tmp_path, metrics, settings).evidence["experiment"])
     assert experiment.endswith("try one by one: no draft model, chunked prefill off")
+
+
+@pytest.mark.parametrize(("least", "told"), [(0.8, True), (0.0, False)])
+def test_a_ratio_below_what_truncation_leaves_is_not_its_doing(least: float, told: bool) -> None:
+    ratios = series_of("is/ratio_mean", 1 - 0.05 * NOISE), series_of("is/ratio_min", least + 0 * AT)
+    assert any("one side alone is normalised" in text for text in signs_of(STEADY, *ratios)) == told
+
+
+def test_areal_packs_rows_whose_boundaries_sdpa_does_not_read() -> None:
+    setup = make_setup("areal", {}, {"actor.attn_impl": "sdpa"})
+    said = metric_signs({MEAN: STEADY}, other={}, pairs={}, setup=setup, excursions=(), happened={})
+    assert any(one.weights.get("packing", 0) > 1 and "sdpa" in one.text for one in said)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.2, np.where(AT % 3, 1.0, 2.0)])
+def test_a_ratio_near_1_or_far_at_times_alone_accuses_nobody(ratio: Any, tmp_path: Path) -> None:
+    assert engine_mismatch(tmp_path, {"sampling/importance_sampling_ratio/mean": ratio * NOISE**0.1}) is None
+
+
+def test_no_sequence_agrees_where_the_best_one_is_off() -> None:
+    errors = {"mean": 40.0, "max": 400.0, "min": 2.0}
+    beside = [series_of(f"mismatch/seq_error_{name}", value * NOISE) for name, value in errors.items()]
+    said = signs_of(series_of("mismatch/prob_error", 40.0 * NOISE), *beside)
+    assert any("no sequence agrees" in text for text in said)
+    assert not any("the best sequence agrees" in text for text in said)
 
 
 def test_ratios_beyond_their_bounds_weigh(tmp_path: Path) -> None:

@@ -128,6 +128,15 @@ def test_the_last_good_step_is_the_one_logged_before_the_damage() -> None:
 # --- the size of single updates
 
 
+def test_a_kl_that_is_the_distance_to_the_engine_is_no_size_of_an_update() -> None:
+    far, other = level(0.4), level(0.3) + 0.05
+    bypass: dict[str, JsonScalar] = {"algorithm.rollout_correction.bypass_mode": True}
+    not_judged(judged("update-too-large", {"kl/old": far, "mismatch/kl": far}))
+    not_judged(judged("update-too-large", {"kl/old": far, "mismatch/kl": other}, settings=bypass))
+    broken(judged("update-too-large", {"kl/old": far, "mismatch/kl": other}))  # two numbers, and no such setting
+    broken(judged("update-too-large", {"kl/old": far, "mismatch/kl": level(0.01)}, settings=bypass))
+
+
 @pytest.mark.parametrize(
     ("rule", "metric", "far"), [("kl-over-target", "kl/ref", 4.0), ("update-too-large", "kl/old", 0.8)]
 )

@@ -27,12 +27,15 @@ from ptt.diagnostics.evidence.excursions import (
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.mismatch_causes import Sign, sign
 from ptt.diagnostics.evidence.mismatch_rise import (
+    AT_ONCE,
     BESIDE,
     EARLY,
     FIRST_VALUES,
     GREW,
     SPREADS,
+    STILL,
     growth_of,
+    jump_of,
     own_limit,
     tail_growth,
 )
@@ -63,9 +66,7 @@ GREW_FAR: Final = 10.0  # times: no arithmetic changes so much
 LONGER: Final = 1.5  # times the length of the first answers
 STEADY: Final = 2.0  # times, either way: a level that stays
 MIXED: Final = 0.2  # of the last values at least lie on either side of the first ones' median
-STILL: Final = 1.3  # times the first level, over a third of the run: the updates alone do not move it
 REACHED: Final = 0.7  # of the last level, in the first tenth of the run: it grows no further
-AT_ONCE: Final = 5.0  # times from one step to the next: a jump
 FELL: Final = 5.0  # times below the level around it
 LOW: Final = 0.3  # of the distance at which a step disagrees
 FAR_BEYOND: Final = 4.0  # times it: rounding does not reach it
@@ -87,6 +88,9 @@ IMPOSSIBLE: Final = (
 )
 """Worst token, from where it is certain to one side and impossible to the other, and mean, up to where most agree."""
 RATIO_ABOVE: Final = 1.3  # the mean of the ratios is 1 where the engine's logprobs are those the tokens were drawn with
+CUT: Final = 0.05  # of the ratios: the share that breaks the rule
+KL_OF_CUT: Final = 0.09  # nats: w - 1 - log w at a cap of 1.5; its mean over the engine's samples is the KL
+FAR_BELOW: Final = 0.01  # the ratio of a token is at least the mass that truncated sampling leaves
 UNRELATED: Final = 0.5  # correlation of both sides' probabilities
 RELATED: Final = 0.8
 GOES_WITH: Final = 0.5  # rank correlation of the changes from step to step
@@ -95,7 +99,7 @@ MIN_PAIRED: Final = 30
 MAX_PAIRED: Final = 2_000  # the last ones: the draws cost time
 DRAWS: Final = 199
 TIMING_RATE: Final = 0.05
-AT_ALL_STEPS: Final = 0.9
+AFTER_RESTART: Final = 3  # logged steps
 CRASHED: Final = 0.5  # of the size of the reward, that is lost as the mismatch jumps
 BEYOND_SCATTER: Final = 3.0  # standard deviations: of the reward before, or of the sizes of the steps that are off
 NORMAL_MAD: Final = 1.4826  # times the median absolute deviation: the standard deviation of a normal distribution
@@ -152,15 +156,26 @@ def _measure(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> t
     found = [(metrics[name], *MEASURES[name]) for name in MEASURES if name in metrics]
     found += [(pairs[name].mean_abs, 0.0, 0.05) for name in ("old/rollout", "policy/rollout") if name in pairs]
     for series, zero, limit in found:
-        steps, values = series.finite()
-        if len(steps) >= MIN_LOGGED:
-            away = np.abs(values - zero)
-            level = replace(series, steps=steps, values=away, flags=series.flags[np.isfinite(series.values)])
+        level = _away(series, zero)
+        if len(level.steps) >= MIN_LOGGED:
             own = own_limit(level, metrics, limit)
-            if own is not None or (within is None and np.median(away[-level.width :]) > limit):
+            if own is not None or (within is None and np.median(level.values[-level.width :]) > limit):
                 return level, own or limit
             within = within or (level, limit)
-    return within
+    return within or _ratio_away(metrics)
+
+
+def _ratio_away(metrics: Mapping[str, Series]) -> tuple[Series, float] | None:
+    """Return the distance of the mean ratio from 1, where it lies far above: the one trace of a mismatch then."""
+    ratio = metrics.get("is/ratio_mean")
+    if ratio is None or len(ratio.finite()[0]) < MIN_LOGGED or np.median(ratio.finite()[1]) <= RATIO_ABOVE:
+        return None
+    return _away(ratio, 1.0), RATIO_ABOVE - 1
+
+
+def _away(series: Series, zero: float) -> Series:
+    steps, values = series.finite()
+    return replace(series, steps=steps, values=np.abs(values - zero), flags=series.flags[np.isfinite(series.values)])
 
 
 def _within(level: Series, limit: float) -> bool:
@@ -177,7 +192,8 @@ def _course(
 ) -> Iterator[Sign]:
     steps, values = level.steps, level.values
     first, late = float(np.median(values[:FIRST_VALUES])), float(np.median(values[-level.width :]))
-    numbers = {"name": level.raw_name, "first": sig(float(values[0])), "late": sig(late)}
+    zero = MEASURES.get(level.name, (float(level.name == "is/ratio_mean"), 0.0))[0]
+    numbers = {"name": level.raw_name, "first": sig(zero + float(values[0])), "late": sig(zero + late)}
     spikes = next((one for one in excursions if one.lead.series.name in MEASURES), None)
     if spikes is not None and float(np.median(values)) <= limit:
         share = pct(len(spikes.lead.steps) / len(steps))
@@ -196,7 +212,7 @@ def _course(
         elif late > LOW * limit and _stays(level):
             yield sign("constant", **numbers)
         return
-    elif values[0] * AT_ONCE <= values[1] and np.median(values[1 : 1 + FIRST_VALUES]) >= max(limit, REACHED * late):
+    elif _broke_at_once(level, limit, late):
         yield sign("first_update", **numbers)
     elif first > limit and _stays(level):
         yield sign("constant", **numbers)
@@ -204,7 +220,7 @@ def _course(
             yield sign("large" if late > LARGE else "moderate", **numbers)
         elif late > FAR_BEYOND * limit:
             yield sign("far_beyond", **numbers)
-    elif (jump := _jump(level, limit)) is not None:
+    elif (jump := jump_of(level, limit)) is not None:
         at = int(steps[jump])
         begun = [kind for kind in KINDS if np.isin(happened.get(kind, ()), [at - 1, at, steps[jump - 1]]).any()]
         kind = "restart" if {RESTART, ENGINE_RESTART}.intersection(begun) else "epoch" if EPOCH in begun else "alone"
@@ -222,6 +238,15 @@ def _course(
         yield from _by_length(level, metrics)
 
 
+def _broke_at_once(level: Series, limit: float, late: float) -> bool:
+    """Return whether both sides agree at the first step alone, and are as far apart from the second as at the end."""
+    before, after = level.values[0], level.values[1:]
+    if before * AT_ONCE > after[0] or (after[:EARLY] <= limit).any():
+        return False
+    lasts = _stays(replace(level, steps=level.steps[1:], values=after, flags=level.flags[1:]))
+    return lasts or bool(np.median(after[:FIRST_VALUES]) >= REACHED * late)
+
+
 def _by_length(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
     """Look for steps that are off the more the longer their answers are; a level that updates make would grow alone."""
     length = metrics.get("len/response_mean")
@@ -237,11 +262,17 @@ def _by_length(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
 
 
 def _after_restart(off: IntArray, steps: IntArray, happened: Mapping[str, IntArray]) -> bool:
-    """Return whether all steps that are off follow one restart, without a gap among the logged steps."""
+    """Return whether each stretch of steps that are off, as logged, follows a restart, as chance would not have it.
+
+    A restart is dated by its checkpoint: one that several stretches go with may lie some steps before them.
+    """
     restarts, places = happened.get(RESTART, np.zeros(0, np.int64)), np.searchsorted(steps, off)
-    before = min(int(steps[max(places[0] - 1, 0)]), int(off[0]) - 1)
-    begun = ((restarts >= before) & (restarts <= off[0])).any()
-    return bool(begun) and int(places[-1] - places[0]) == len(off) - 1
+    begins = places[np.append(True, np.diff(places) > 1)]
+    back = 1 if len(begins) == 1 else AFTER_RESTART
+    chance = (len(restarts) * (back + 1) / len(steps)) ** len(begins)
+    since = [min(int(steps[max(at - back, 0)]), int(steps[at]) - 1) for at in begins.tolist()]
+    followed = (((restarts >= first) & (restarts <= steps[at])).any() for first, at in zip(since, begins, strict=True))
+    return all(followed) and (len(begins) == 1 or chance <= TIMING_RATE)
 
 
 def _growth(level: Series, limit: float, late: float, metrics: Mapping[str, Series]) -> Iterator[Sign]:
@@ -260,7 +291,7 @@ def _growth(level: Series, limit: float, late: float, metrics: Mapping[str, Seri
 def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tuple[str, str] | None:
     """Return with which kind of event the mismatch falls back to agreement, and when in words."""
     steps, values = level.steps, level.values
-    teeth = find_sawtooth(steps, values)
+    teeth, lasting = find_sawtooth(steps, values), list[int]()
     if teeth is not None and float(values.max()) > limit:
         at = np.array(teeth.falls, np.int64)
     else:
@@ -268,15 +299,16 @@ def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tup
         around = float(np.median(values[begin:]))
         low = (values <= AGREES * limit) & (values * FELL <= around)
         low &= np.arange(len(values)) > begin
-        at = steps[low & ~np.append(False, low[:-1])]
-        lasts = len(at) == 1 and low.sum() >= EARLY  # and came again
-        if around <= limit or not (len(at) > 1 or lasts) or low.sum() > len(values) / 3:
+        begins = np.flatnonzero(low & ~np.append(False, low[:-1]))
+        lasting = [first for first in begins.tolist() if low[first : first + EARLY].sum() == EARLY]  # and came again
+        at = steps[lasting or begins]
+        if around <= limit or not (len(at) > 1 or lasting) or low.sum() > len(values) / 3:
             return None
     named = find_coincidences(steps, at, {kind: happened[kind] for kind in KINDS if kind in happened}, rate=TIMING_RATE)
     shown = ", ".join(str(step) for step in at[:4].tolist())
     if named:
         return KINDS[named[0].kind], shown
-    if teeth is None and ((len(at) > 1 and _within(level, limit)) or _scatters(values, limit)):
+    if teeth is None and not lasting and ((len(at) > 1 and _within(level, limit)) or _scatters(values, limit)):
         return None  # single values fall so by their noise
     return ("regular" if teeth is not None else "alone"), shown
 
@@ -293,20 +325,6 @@ def _stays(level: Series) -> bool:
     early, late = float(np.median(level.values[: level.width])), float(np.median(values))
     above = float((values > early).mean())
     return late <= STEADY * early <= STEADY**2 * late or MIXED <= above <= 1 - MIXED
-
-
-def _jump(level: Series, limit: float) -> int | None:
-    """Return the place at which a level that agreed is off at once and stays so, or None."""
-    above = level.values > limit
-    place = int(np.argmax(above))
-    if place < EARLY or not above.any() or np.mean(above[place:]) < AT_ALL_STEPS:
-        return None
-    values = level.values
-    before, after = np.median(values[:place]), np.median(values[place : place + FIRST_VALUES])
-    if after >= AT_ONCE * before:
-        return place
-    still = np.median(values[place - 1 - FIRST_VALUES : place - 1]) <= STILL * before
-    return place - int(values[place - 1] >= GREW * before) if still and after >= GREW * before else None
 
 
 def _reward_at(metrics: Mapping[str, Series], at: int) -> Iterator[Sign]:
@@ -359,12 +377,14 @@ def _reordered(metrics: Mapping[str, Series]) -> Iterator[Sign]:
     """Look for logprobs whose sum over a sequence is right and whose places are not."""
     medians = {
         name: float(np.median(values))
-        for name in ("mismatch/ppl_diff", "is/ratio_mean")
+        for name in ("mismatch/ppl_diff", "is/ratio_mean", "is/truncated_frac")
         if name in metrics and len(values := metrics[name].finite()[1]) >= MIN_LOGGED
     }
     whole, ratio = medians.get("mismatch/ppl_diff", math.inf), medians.get("is/ratio_mean", 0.0)
     if whole <= MEASURES["mismatch/ppl_diff"][1] and ratio > RATIO_ABOVE:
         yield sign("reordered", whole=sig(whole), ratio=sig(ratio))
+    elif (share := medians.get("is/truncated_frac", 0.0)) >= CUT and whole < KL_OF_CUT * share:
+        yield sign("cut_but_whole", whole=sig(whole), share=pct(share))
 
 
 def masked_on_one_side(metrics: Mapping[str, Series]) -> tuple[float, float] | None:
@@ -388,10 +408,14 @@ def _sequences(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign]:
     best = _at(metrics, "mismatch/seq_error_min", off)
     if worst is None or mean is None or worst <= 1 or mean <= 1:
         return
+    if best is not None and best - 1 > MEASURES["mismatch/prob_error"][1]:
+        yield sign("all_sequences", best=sig(best), mean=sig(mean))
+        return
     share, clean = (mean - 1) / (worst - 1), best is None or best - 1 < CLEAN * (mean - 1)
     name = "few_sequences" if share < FEW_SEQUENCES else "some_sequences" if share < MANY_SEQUENCES else ""
     if name and clean:
-        yield sign(name, worst=sig(worst), mean=sig(mean), share=pct(share))
+        known = "" if best is None else "the best sequence agrees and "
+        yield sign(name, worst=sig(worst), mean=sig(mean), share=pct(share), best=known)
 
 
 def _distribution(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign]:
@@ -407,12 +431,17 @@ def _distribution(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign
             break
     if impossible := _impossible(metrics, off):
         yield impossible
+    least = _at(metrics, "is/ratio_min", off)
     ratio, chi2 = (_at(metrics, name, off) for name in ("is/ratio_mean", "mismatch/chi2_token"))
     if ratio is not None and ratio > RATIO_ABOVE:
         yield sign("ratio_above", ratio=sig(ratio), name=metrics["is/ratio_mean"].raw_name)
     elif chi2 is not None and chi2 < 0:
         yield sign("ratio_below", chi2=sig(chi2), name=metrics["mismatch/chi2_token"].raw_name)
-    elif ratio is not None and (below := float((metrics["is/ratio_mean"].finite()[1] < 1).mean())) >= STAYS_BELOW:
+    elif (
+        ratio is not None
+        and (least is None or least > FAR_BELOW)
+        and (below := float((metrics["is/ratio_mean"].finite()[1] < 1).mean())) >= STAYS_BELOW
+    ):
         yield sign("ratio_stays_below", ratio=sig(ratio), share=pct(below), name=metrics["is/ratio_mean"].raw_name)
     correlation = _at(metrics, "mismatch/pearson", off)
     if correlation is not None and (correlation < UNRELATED or correlation > RELATED):

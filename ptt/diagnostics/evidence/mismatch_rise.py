@@ -21,6 +21,9 @@ SPREADS: Final = (
     ("mismatch/logp_abs_max", "mismatch/logp_abs_mean", 2.0),
 )
 """Spread, mean, and how many times more the first grows where a part of the tokens gets worse, and not all alike."""
+STILL: Final = 1.3  # times the first level, over a third of the run: the updates alone do not move it
+AT_ONCE: Final = 5.0  # times from one step to the next: a jump
+AT_ALL_STEPS: Final = 0.9
 WORST: Final = 2.5  # nats: in bfloat16 the worst token of a batch differs by less
 BESIDE: Final = {"length": "len/response_mean", "entropy": "entropy", "lag": "staleness/mean", "rate": "lr"}
 
@@ -42,6 +45,20 @@ def own_limit(level: Series, metrics: Mapping[str, Series], limit: float) -> flo
     own *= max((growth_of(metrics[name]) for name in moved), default=1.0)
     own = max(own, math.sqrt(float(np.median(values[:FIRST_VALUES])) * late), OWN_FLOOR * limit)
     return own if own < min(late, limit) else None
+
+
+def jump_of(level: Series, limit: float) -> int | None:
+    """Return the place at which a level that agreed is off at once and stays so, or None."""
+    above = level.values > limit
+    place = int(np.argmax(above))
+    if place < EARLY or not above.any() or np.mean(above[place:]) < AT_ALL_STEPS:
+        return None
+    values = level.values
+    before, after = np.median(values[:place]), np.median(values[place : place + FIRST_VALUES])
+    if after >= AT_ONCE * before:
+        return place
+    still = np.median(values[place - 1 - FIRST_VALUES : place - 1]) <= STILL * before
+    return place - int(values[place - 1] >= GREW * before) if still and after >= GREW * before else None
 
 
 def _part(metrics: Mapping[str, Series]) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ptt.diagnostics.advisories.advisory import Advisory, Condition, Database
 
 INDENT: Final = 2
-MAX_NAMED: Final = 3  # ids in the one line of the terminal
+MAX_NAMED: Final = 3  # advisories in the one line of the terminal
 MAX_POSSIBLE: Final = 3  # named under one finding: more than that help nobody to choose
 KINDS: Final = {"bug": "known bug", "silent-setting": "setting that does nothing", "risky-setting": "risky setting"}
 HEADINGS: Final[Mapping[Strength, str]] = {
@@ -125,7 +125,7 @@ def cause_lines(diagnosis: Diagnosis) -> list[str]:
 
 
 def quiet_line(diagnosis: Diagnosis) -> str:
-    """Return one line on what may apply, the most severe by name; empty where nothing does."""
+    """Return one line on what may apply, the most severe in words and the next by name; empty where nothing does."""
     matches = () if diagnosis.advisories is None else diagnosis.advisories.matches
     quiet = [
         match
@@ -134,9 +134,11 @@ def quiet_line(diagnosis: Diagnosis) -> str:
     ]
     if not quiet:
         return ""
-    named = [safe(match.id) for match in sorted(quiet, key=lambda one: one.severity.rank)]
-    more = ["others"] if len(named) > MAX_NAMED else []
-    return f"{count(len(quiet))} may apply ({joined(named[:MAX_NAMED] + more)}); `ptt advisories RUN` says why"
+    first, *others = sorted(quiet, key=lambda one: one.severity.rank)
+    ids = [safe(match.id) for match in others]
+    named = joined(ids[: MAX_NAMED - 1] + ["others"] * (len(ids) >= MAX_NAMED))
+    also = f"; also {named}" if ids else ""
+    return f"{count(len(quiet))} may apply ({title(first)}{also}); `ptt advisories RUN` says why"
 
 
 def chapter_line(report: AdvisoryReport) -> str:

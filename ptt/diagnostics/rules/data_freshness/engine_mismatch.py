@@ -15,7 +15,7 @@ Low too where the recorded tokens differ by less, from 0.01 nats on, but by a pa
 noise from 0.03 nats on. A note from 0.003 nats on, and where rollouts a few versions old explain it. And low where
 hardly anything else differs, but a single token by more than 10 nats at most steps (2.5 where the sequences
 that are masked for such tokens have them on one side). Low where sampling is truncated and the mean ratio lies below 1
-step after step.
+step after step. Medium where nothing but the mean ratio is logged, and it lies above 1.3 at nearly all steps.
 Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
 is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
@@ -34,7 +34,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.mismatch_causes import sign
-from ptt.diagnostics.evidence.mismatch_course import STAYS_BELOW, masked_on_one_side
+from ptt.diagnostics.evidence.mismatch_course import RATIO_ABOVE, STAYS_BELOW, masked_on_one_side
 from ptt.diagnostics.evidence.mismatch_rise import EARLY, GREW, own_limit
 from ptt.diagnostics.evidence.mismatch_tokens import NOTICED, MismatchPattern
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
@@ -101,6 +101,8 @@ class Mismatch(NamedTuple):
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge each recorded measure against its own limit; report the first that breaks it."""
     mismatches = _mismatches(evidence, limits)
+    if not mismatches and (above := _ratio_above(evidence)) is not None:
+        return above
     if not mismatches:
         return NotJudged(
             reason="no difference between engine and trainer is recorded",
@@ -203,6 +205,34 @@ def _one_sided(evidence: Evidence) -> Finding | None:
         sign("top_p", setting=f"{key}={top_p:g}"),
     )
     return with_causes(finding, evidence, *signs, keep=1)
+
+
+def _ratio_above(evidence: Evidence) -> Finding | None:
+    """Return the finding on a mean ratio far above 1, which it is at any distance if the engine's logprobs are right.
+
+    The mean of p / q over tokens drawn from q is at most 1. Judged where no difference of logprobs is logged.
+    """
+    ratio = evidence.metrics.get("is/ratio_mean")
+    values = np.zeros(0) if ratio is None else ratio.finite()[1]
+    if ratio is None or len(values) < MIN_SIDED or (values > RATIO_ABOVE).mean() < STAYS_BELOW:
+        return None
+    excess = lasting_excess(ratio, RATIO_ABOVE)
+    if excess is None:
+        return None
+    finding = Finding(
+        severity=Severity.MEDIUM,
+        claim=f"Inference engine and trainer disagree on the sampled tokens: {ratio.raw_name} has stayed above "
+        f"{RATIO_ABOVE:g}, and would be 1 if the tokens were drawn with the engine's logprobs",
+        unit="ratio",
+        **measured(excess, observed=excess.peak),
+        evidence=series_evidence(ratio, last_mean=excess.last),
+        causes=(),
+        confirm=(
+            "at step 1, before any update, compare both sides' logprobs of one sequence: equal, scaled or noisy?",
+        ),
+        next=("only then add truncated importance weights",),
+    )
+    return with_causes(finding, evidence, keep=1)
 
 
 def _within(mismatches: list[Mismatch]) -> str:

@@ -7,7 +7,8 @@ nats is reported too: medium where the reward stalled or fell, otherwise low.
 Why it matters: the gradient of a clipped surrogate is only valid near the policy that sampled. Further away, most of
 the batch is clipped and the rest decides alone.
 What it is not: the distance to the reference, which grows over a healthy run. This rule measures the size of single
-steps.
+steps. Nor the distance to the engine: where its logprobs are taken as the old ones (veRL bypass_mode), or the logged KL
+equals the one between engine and trainer, engine-mismatch judges it.
 What to do: roll back to the last healthy checkpoint. Then, one at a time and in this order: lower the learning rate,
 run fewer epochs per batch, stop a batch's updates at a target KL, check the scale of advantages and rewards.
 Source: PPO implementations stop a batch at 1.5 times a target of 0.01 to 0.03 (Spinning Up, Stable-Baselines3); 0.1 is
@@ -26,6 +27,7 @@ from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged,
 from ptt.diagnostics.rules.policy_update import CAUSES, back_off, confirm_by_checkpoint
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome_clause, outcome_since
 from ptt.diagnostics.rules.single_series import (
+    aligned,
     gross_excess,
     lasting_excess,
     measured,
@@ -42,6 +44,9 @@ TARGET_FACTOR = 2.0  # of the run's own target
 RISE_FACTOR = 50.0  # times the early level: steps seven times as long, where the KL goes with their square
 RISE_FLOOR = 0.045  # nats: 1.5 times 0.03, where PPO implementations stop a batch at the latest
 CRITICAL_FACTOR = 5.0  # times the limit: nothing of the batch's policy is left
+EQUAL = 1e-5  # of the value: two names of one number, as rounded in a log
+MOSTLY = 1.5  # times the distance to the engine: what is beyond it could be the update's
+BYPASSES = frozenset({"bypass_mode", "bypass_old_logprob_for_rollout", "use_rollout_logprobs", "use_rollout_log_probs"})
 MIN_RECORDED = 6  # steps of tokens with an update in them: fewer tell of no habit
 
 
@@ -49,7 +54,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the logged KL within a step, and the recorded tokens of the same pair."""
     judged: list[tuple[Series, float]] = []
     series = evidence.metrics.get("kl/old")
-    if series is not None:
+    of_engine = series is not None and _measures_engine(series, evidence)
+    if series is not None and not of_engine:
         moved = without_zeros(series)
         gross = CRITICAL_FACTOR * _kl_limit(evidence, limits)
         if len(moved.finite()[0]) >= MIN_LOGGED or gross_excess(moved, gross) is not None:
@@ -61,7 +67,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             judged.append((moved, limits["p99"]))
     if not judged:
         return NotJudged(
-            reason="neither a KL to the policy before the update nor tokens of both policies are recorded"
+            reason=f"{series.raw_name} measures the distance to the engine, whose logprobs are taken as the old ones"
+            if series is not None and of_engine
+            else "neither a KL to the policy before the update nor tokens of both policies are recorded"
             if series is None and pair is None
             else "too few updates are recorded",
             missing=("kl/old", "old_logp"),
@@ -117,6 +125,23 @@ def _risen(series: Series, evidence: Evidence, limit: float, factor: float) -> F
         confirm=(f"{confirm_by_checkpoint(rise.interval)}; does it follow the learning rate's warm-up?",),
         next=back_off(rise.interval),
     )
+
+
+def _measures_engine(series: Series, evidence: Evidence) -> bool:
+    """Return whether the KL to the old policy is that of engine and trainer, which is logged beside it.
+
+    Either the two are equal, or the settings take the engine's logprobs as old ones and most of it is the engine's.
+    """
+    mismatch = evidence.metrics.get("mismatch/kl")
+    if mismatch is None:
+        return False
+    _, old, engine = aligned(series, mismatch)
+    if len(old) < MIN_LOGGED or not old.any():
+        return False
+    if np.allclose(np.abs(old), np.abs(engine), rtol=EQUAL, atol=0):
+        return True
+    bypassed = any(key.rpartition(".")[2] in BYPASSES and value is True for key, value in evidence.settings.items())
+    return bypassed and bool(np.median(np.abs(old)) <= MOSTLY * np.median(np.abs(engine)))
 
 
 def _kl_limit(evidence: Evidence, limits: Limits) -> float:
