@@ -124,6 +124,16 @@ def test_changes_over_the_order_of_joined_files_are_notes(tmp_path: Path) -> Non
     assert "since episode" not in diagnosis.verdict.headline
 
 
+def test_what_changes_along_a_file_that_is_sorted_by_length_is_no_change_in_time(tmp_path: Path) -> None:
+    lengths = [1] * 60 + [2] * 40 + [3] * 30 + [4] * 20 + [5] * 10
+    episodes = [plain(at, turns=turns, success=at % 8 > turns) for at, turns in enumerate(lengths)]
+    diagnosis = api.traces(write_episodes(tmp_path, episodes, timed=False))
+    dated = [finding for finding in diagnosis.findings if finding.onset_step is not None]
+    assert dated
+    assert {finding.severity for finding in dated} == {Severity.INFO}
+    assert "since episode" not in diagnosis.verdict.headline
+
+
 def test_a_cause_that_is_dated_later_than_its_effects_says_so(tmp_path: Path) -> None:
     diagnosis = judge(tmp_path, make(300, lambda at: plain(at, error="down" if at >= 150 else None, success=at < 150)))
     by_id = {finding.id: finding for finding in diagnosis.findings}

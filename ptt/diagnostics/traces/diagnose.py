@@ -237,7 +237,7 @@ def judge_traces(
     faults = list(crashes)
     answers = [(check, judged) for check in CHECKS if (judged := _judge(check, tables, faults)) is not None]
     verdicts = [
-        identified(undated(judged.verdict) if tables.order.joined else judged.verdict, check.id, check.link)
+        identified(undated(judged.verdict) if tables.order.arbitrary else judged.verdict, check.id, check.link)
         for check, judged in answers
     ]
     verdicts = [
