@@ -251,6 +251,33 @@ def test_agents_that_act_in_text_are_not_told_to_record_calls(tmp_path: Path) ->
     assert "calls each" not in printed(diagnosis)
 
 
+def test_rows_that_hold_no_episode_are_said_on_the_terminal(tmp_path: Path) -> None:
+    write_episodes(tmp_path, make(30, plain))
+    with next(tmp_path.glob("*.jsonl")).open("a") as file:
+        file.write('{"status": 1}\n' * 3)
+    text = printed(api.traces(tmp_path))
+    assert "3 rows of 1 file" in text
+
+
+def test_a_transcript_whose_calls_are_not_understood_is_not_said_to_hold_none(tmp_path: Path) -> None:
+    turns = "User: weigh the cat\nAssistant: I use the scale, and it shows 4 kg.\n" * 4
+    (tmp_path / "chat.txt").write_text(turns)
+    text = printed(api.traces(tmp_path))
+    assert "no call is understood" in text
+    assert "none is called" not in text
+
+
+def test_labels_without_a_failure_are_not_taken_for_a_grade(tmp_path: Path) -> None:
+    heads = [judge(tmp_path, make(40, lambda at, n=n: plain(at, success=at >= n))).verdict.headline for n in (0, 4)]
+    assert ["only say that the run ended" in head for head in heads] == [True, False]
+
+
+def test_who_has_many_tasks_is_told_to_read_more_episodes(tmp_path: Path) -> None:
+    diagnosis = judge(tmp_path, make(20, lambda at: plain(at, success=at % 2 == 0)))
+    assert diagnosis.verdict.status is Status.CANNOT_SAY
+    assert diagnosis.verdict.next[0].startswith("read more episodes as one set")
+
+
 def test_tools_beyond_the_table_are_counted(tmp_path: Path) -> None:
     episodes = make(70, lambda at: [*ask(f"Task {at}"), *call(f"tool_{at:02d}", f"row {at}"), *end(success=True)])
     text = printed(judge(tmp_path, episodes))
