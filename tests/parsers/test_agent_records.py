@@ -122,6 +122,31 @@ def test_records_whose_list_of_calls_is_empty_are_episodes_of_their_own(tmp_path
     ]
 
 
+def test_a_labelled_answer_without_actions_is_an_episode_and_a_channel_is_no_part_of_a_name(tmp_path: Path) -> None:
+    def record(number: int, *names: str) -> dict[str, Any]:
+        actions = [{"name": name, "arguments": {"id": number}, "result": "{}", "success": True} for name in names]
+        return {"task_id": number, "success": True, "model_response": {"actions": actions, "reasoning": "I look."}}
+
+    records = [record(0, "get_order", "get_user<|channel|>commentary"), record(1), record(2, "get_user")]
+    (tmp_path / "r.json").write_text(json.dumps(records))
+    pieces = list(parser_named("agent_records").read(run_file(tmp_path / "r.json")))
+    assert table(pieces, "trajectories")["success"].to_list() == [True] * 3
+    assert table(pieces, "tool_calls")["name"].to_list() == ["get_order", "get_user", "get_user"]
+
+
+def test_an_action_that_names_a_tool_is_the_call_that_its_detail_holds(tmp_path: Path) -> None:
+    calls = [
+        {"t": at, "actor": "Analyst", "action": f"TOOL_CALL::{name}", "detail": {"args": {"n": at}, "result": {"x": 1}}}
+        for at, name in enumerate(["mean", "trend"], 1)
+    ]
+    events = [{"t": 0, "actor": "Lead", "action": "START", "detail": "go"}, *calls]
+    (tmp_path / "trace.json").write_text(json.dumps(events))
+    pieces = list(parser_named("agent_records").read(run_file(tmp_path / "trace.json")))
+    found = table(pieces, "tool_calls")
+    assert found.select("name", "args_json", "result_len").rows() == [("mean", '{"n": 1}', 8), ("trend", '{"n": 2}', 8)]
+    assert table(pieces, "trajectories").height == 1
+
+
 def tagged(action: str, reward: str) -> bytes:
     return (
         f"[START] task=easy env=e model=m\n[STEP] step=1 action={action} reward={reward} done=false error=null\n"

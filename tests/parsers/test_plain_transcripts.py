@@ -162,3 +162,14 @@ def test_an_unread_text_is_told_what_it_lacks(tmp_path: Path, text: str) -> None
     path = tmp_path / "agent_run.md"
     path.write_text(text)
     assert why_not(run_file(path)).startswith("Nearest is an agent's transcript")
+
+
+def test_each_execution_in_a_log_of_agentlite_is_an_episode(tmp_path: Path) -> None:
+    def step(number: int, name: str, came: str) -> str:
+        head = f"Agent Solver takes {number}-step Action:\n{{\n\tname: {name}\n\tparams: {{'query': 'cat'}}\n}}\n"
+        return f"{head}Observation: {came}\n"
+
+    task = "Agent Solver receives the following TaskPackage:\n[\n\tTask ID: 0\n\tInstruction: Weigh the cat.\n]\n"
+    begin, end = "====Solver starts execution on TaskPackage 0====\n", "=====Solver finish execution. status:\n"
+    text = task + begin + step(0, "Think", "OK") + step(1, "Search", "4 kg\nor 5") + end + begin + step(0, "Plan", "OK")
+    assert counts(tmp_path / "agent.log", text.encode()) == [(2, 2, 0, None), (1, 1, 0, None)]

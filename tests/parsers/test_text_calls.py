@@ -285,3 +285,12 @@ def test_a_hostile_text_takes_linear_time(tmp_path: Path, part: str) -> None:
     begun = time.process_time()
     of_text(tmp_path, part * (60_000 // len(part)) + "x")
     assert time.process_time() - begun < 3
+
+
+def test_a_harmony_text_that_goes_on_behind_a_call_made_none(tmp_path: Path) -> None:
+    asked = '<|start|>assistant<|channel|>commentary to=weigh code<|message|>{"item": "cat"}<|call|>'
+    for number, (text, made) in enumerate([(asked, 1), (asked * 2 + "<answer>4 kg</answer>", 0)]):
+        path = tmp_path / f"{number}.jsonl"
+        path.write_text(json.dumps({"messages": [ASKED, {"role": "assistant", "content": text}]}) + "\n")
+        calls = calls_in(list(parser_named("chat_messages").read(run_file(path))))
+        assert calls.height == made

@@ -51,6 +51,13 @@ FAILED: dict[str, tuple[str, str, Result, str]] = {
     ),
     # a session of Claude Code on Windows
     "exit code": ("Bash", "{}", "Exit code 127\n/usr/bin/bash: line 1: Get-ChildItem: command not found", "coded"),
+    # IgorPereverzevDev/scalable-oversight
+    "bracketed code": ("run_tests", "{}", "TEST FAILED (rc=1)\nstdout:\nTest 1 passed\n\nstderr:\n", "coded"),
+    # lixiaochuan2020/General-AgentBench: what ends in `head` failed before it
+    "complaint beside a code": (
+        "execute_bash", '{"command": "tcc a.c -o a && ./a | head -n 1"}',
+        '{"output": "tcc: error: file \'libtcc1.a\' not found", "exit_code": 1}', "coded",
+    ),
     # NousResearch/hermes-agent in NVIDIA-NeMo/Gym: fields of an object
     "exit field": ("terminal", "{}", '{"output": "pip: bad interpreter", "exit_code": 126, "error": null}', "coded"),
     "success field": ("skill_manage", "{}", '{"success": false, "error": "Frontmatter must include a name."}', "coded"),
@@ -161,6 +168,8 @@ ANSWERS: dict[str, tuple[str, str, str]] = {
     "a log file": ("read_file", "{}", "Error: connection lost, retrying\n" * 40),
     "a page": ("web_search", "{}", "404 Not Found: a history of the error page. " + "Many words here. " * 80),
     "a title": ("wiki_page", "{}", "Failure is a 2010 film about people who could not win."),
+    "a road": ("search", "{}", "Exit 57 is a sketch comedy series that aired from 1995 to 1996."),
+    "prose": ("search", "{}", "The program he said they work on does not exist and his logo is all fake ..."),
     "a number": ("python", "{}", "Error: 0.0312\nMean: 3"),
     "nothing found": ("search", "{}", "No results found."),
     "no match": ("bash", '{"command": "grep -n foo a.py"}', "Process exited with code 1\nOutput:\n"),

@@ -124,6 +124,16 @@ def test_changes_over_the_order_of_joined_files_are_notes(tmp_path: Path) -> Non
     assert "since episode" not in diagnosis.verdict.headline
 
 
+def test_what_changes_along_a_file_that_is_sorted_by_length_is_no_change_in_time(tmp_path: Path) -> None:
+    lengths = [1] * 60 + [2] * 40 + [3] * 30 + [4] * 20 + [5] * 10
+    episodes = [plain(at, turns=turns, success=at % 8 > turns) for at, turns in enumerate(lengths)]
+    diagnosis = api.traces(write_episodes(tmp_path, episodes, timed=False))
+    dated = [finding for finding in diagnosis.findings if finding.onset_step is not None]
+    assert dated
+    assert {finding.severity for finding in dated} == {Severity.INFO}
+    assert "since episode" not in diagnosis.verdict.headline
+
+
 def test_a_cause_that_is_dated_later_than_its_effects_says_so(tmp_path: Path) -> None:
     diagnosis = judge(tmp_path, make(300, lambda at: plain(at, error="down" if at >= 150 else None, success=at < 150)))
     by_id = {finding.id: finding for finding in diagnosis.findings}
@@ -239,6 +249,33 @@ def test_agents_that_act_in_text_are_not_told_to_record_calls(tmp_path: Path) ->
     assert "tool calls" not in advice
     assert "write the messages" not in advice
     assert "calls each" not in printed(diagnosis)
+
+
+def test_rows_that_hold_no_episode_are_said_on_the_terminal(tmp_path: Path) -> None:
+    write_episodes(tmp_path, make(30, plain))
+    with next(tmp_path.glob("*.jsonl")).open("a") as file:
+        file.write('{"status": 1}\n' * 3)
+    text = printed(api.traces(tmp_path))
+    assert "3 rows of 1 file" in text
+
+
+def test_a_transcript_whose_calls_are_not_understood_is_not_said_to_hold_none(tmp_path: Path) -> None:
+    turns = "User: weigh the cat\nAssistant: I use the scale, and it shows 4 kg.\n" * 4
+    (tmp_path / "chat.txt").write_text(turns)
+    text = printed(api.traces(tmp_path))
+    assert "no call is understood" in text
+    assert "none is called" not in text
+
+
+def test_labels_without_a_failure_are_not_taken_for_a_grade(tmp_path: Path) -> None:
+    heads = [judge(tmp_path, make(40, lambda at, n=n: plain(at, success=at >= n))).verdict.headline for n in (0, 4)]
+    assert ["only say that the run ended" in head for head in heads] == [True, False]
+
+
+def test_who_has_many_tasks_is_told_to_read_more_episodes(tmp_path: Path) -> None:
+    diagnosis = judge(tmp_path, make(20, lambda at: plain(at, success=at % 2 == 0)))
+    assert diagnosis.verdict.status is Status.CANNOT_SAY
+    assert diagnosis.verdict.next[0].startswith("read more episodes as one set")
 
 
 def test_tools_beyond_the_table_are_counted(tmp_path: Path) -> None:

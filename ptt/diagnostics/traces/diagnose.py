@@ -109,11 +109,13 @@ def verdict_of(
         )
     if blind or traces.success is None or traces.success.interval is None:
         told = next((item.reason for item in healthy if item.id == SUCCESS), "")
+        known = traces.success is not None and traces.success.interval is not None
+        more = "read more episodes" if known else f"read {MIN_CLUSTERS} tasks or more"
         return RunVerdict(
             status=Status.CANNOT_SAY,
             headline=f"{what}; {told}: too few to judge by.{look}",
             first_broken_link=None,
-            next=(f"read {MIN_CLUSTERS} tasks or more as one set: ptt traces takes several files and folders", *enable),
+            next=(f"{more} as one set: ptt traces takes several files and folders", *enable),
         )
     success = next((item.reason for item in healthy if item.id == SUCCESS), "")
     told = f"{what}; {success}; " if success else f"{what}; "
@@ -237,7 +239,7 @@ def judge_traces(
     faults = list(crashes)
     answers = [(check, judged) for check in CHECKS if (judged := _judge(check, tables, faults)) is not None]
     verdicts = [
-        identified(undated(judged.verdict) if tables.order.joined else judged.verdict, check.id, check.link)
+        identified(undated(judged.verdict) if tables.order.arbitrary else judged.verdict, check.id, check.link)
         for check, judged in answers
     ]
     verdicts = [

@@ -91,7 +91,7 @@ def judge_share(tables: TraceTables, asked: Asked, measured: Measured) -> Findin
             tables.order, measured.hits, measured.trials, lambda early, late: late < np.minimum(early, bounds.floor)
         )
         level = level if ended is None else Severity.LOW  # it is over
-    if rise is not None and tables.order.joined and level is not None:
+    if rise is not None and tables.order.arbitrary and level is not None:
         rise = None  # the level is surer than an order that nothing tells
     severity = level if rise is None else min(filter(None, (level, _risen(bounds, rise))), key=lambda each: each.rank)
     if severity is None:

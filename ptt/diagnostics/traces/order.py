@@ -36,6 +36,7 @@ MAX_FACTOR: Final = 10.0  # times the mean of all: a change to more needs no tes
 LEVELS: Final = 201  # that are tried for the smallest change to be seen
 FEW: Final = 5  # hits: with fewer, how they scatter is not known
 TINY: Final = 1e-9
+SORTED_LENGTHS: Final = 4  # of episodes without one out of order: what grows in time also falls back
 CONTIGUOUS: Final = 1.5  # runs a task (or model) up to which episodes of it follow each other; mixed ones have many
 
 
@@ -44,7 +45,7 @@ class Order:
     """What the order of the episodes is worth: which of them are compared, and which stay together."""
 
     timed: bool  # by training step or time; else by files, whose order may be arbitrary
-    joined: bool  # only by files, of which there are several: then it is no order in time
+    arbitrary: bool  # only by files, of which there are several, or one that is sorted: then it is no order in time
     place: IntArray  # of each episode
     compared: BoolArray  # those of the largest model and environment, where one follows the other
     whole: IntArray | None  # a number for each episode; neighbours of one number share a step, or a task
@@ -87,10 +88,21 @@ def order_of(episodes: pl.DataFrame, *, timed: bool) -> Order:
     if whole is None and step is not None and len(np.unique(step[compared])) >= MIN_BLOCKS:
         whole = step
     place = episodes["place"].to_numpy().astype(np.int64)
-    joined = not timed and episodes["source"].n_unique() > 1
+    arbitrary = not timed and (episodes["source"].n_unique() > 1 or _is_sorted(episodes))
     return Order(
-        timed=timed, joined=joined, place=place, compared=compared, whole=whole, mixed=bool(by_task) and not follow
+        timed=timed,
+        arbitrary=arbitrary,
+        place=place,
+        compared=compared,
+        whole=whole,
+        mixed=bool(by_task) and not follow,
     )
+
+
+def _is_sorted(episodes: pl.DataFrame) -> bool:
+    """Tell whether a file lists episodes by length: then what changes along it changes with length, not with time."""
+    turns = episodes["n_turns"].drop_nulls()
+    return turns.n_unique() >= SORTED_LENGTHS and (turns.is_sorted() or turns.is_sorted(descending=True))
 
 
 def _follow_each_other(names: IntArray) -> bool:

@@ -60,6 +60,8 @@ def judge_success(tables: TraceTables) -> Judged:
     reason = f"{share.hits:,} of {share.trials:,} labelled episodes succeed{interval_text(share)}"
     if labelled < episodes.height:
         reason += f"; {episodes.height - labelled:,} are not labelled"
+    if share.interval is not None and share.hits == share.trials:
+        reason += "; no label says that one failed, so it may only say that the run ended"
     return Judged(verdict=graded(*findings, reason=reason), measured={"success_rate": share}, tables=views)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from shlex import quote
@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from ptt.diagnostics.model import Diagnosis, in_unit
+from ptt.diagnostics.model import Diagnosis, Source, in_unit
 from ptt.diagnostics.traces.diagnose import REPORT_FOLDER
 from ptt.diagnostics.traces.labels import KIND as LABELS
 from ptt.diagnostics.traces.model import TraceDiagnosis, as_run
@@ -45,6 +45,8 @@ from ptt.reports.traces.tool_names import with_short_names
 MAX_NAME: Final = 60
 MAX_TOOLS: Final = 5
 MAX_TOOL_NAME: Final = 28
+LEFT_OUT: Final = 0.02  # of the rows of a file: with fewer, no rate would be another
+IN_PROSE: Final = "plain_transcripts"  # parser of files that may write calls in a way of their own
 
 
 def print_traces(diagnosis: TraceDiagnosis, console: Console, report_path: str, *, note: str = "") -> None:
@@ -65,6 +67,7 @@ def print_traces(diagnosis: TraceDiagnosis, console: Console, report_path: str, 
         "Tail": _tail(diagnosis),
         "Not judged": not_judged_lines(run),
         "Next": next_lines(_with_folder(run, report_path)),
+        "Left out": _left_out(diagnosis.sources),
         "Unreadable": unreadable_lines(diagnosis.sources),
         "Labels": [cell(sentence(one.note or "")) for one in diagnosis.sources if one.kind == LABELS],
         "Note": [cell(note)] if note else [],
@@ -105,6 +108,14 @@ def _with_folder(run: Diagnosis, report_path: str) -> Diagnosis:
     )
 
 
+def _left_out(sources: Sequence[Source]) -> Iterator[Text]:
+    """Say how many rows of the traces hold nothing that was understood: they are in no figure."""
+    bad = [source for source in sources if source.kind != LABELS and source.rows_bad > LEFT_OUT * source.rows_ok]
+    if bad:
+        rows, files = counted(sum(source.rows_bad for source in bad), "row"), counted(len(bad), "file")
+        yield cell(f"{rows} of {files}, the first {shortened(safe(bad[0].path), MAX_NAME)}; the report says why")
+
+
 def _since(diagnosis: TraceDiagnosis) -> Iterator[Text]:
     first = first_failure(as_run(diagnosis))
     if first is not None and first.seen_step is not None:
@@ -128,7 +139,8 @@ def _tools(diagnosis: TraceDiagnosis) -> Iterator[Text]:
     if len(rows) > len(shown):
         yield cell(f"and {_more_tools(diagnosis, len(rows), len(shown))}", style="dim")
     elif not rows:
-        called = {None: "no call is recorded", 0: "none is called"}
+        none = "no call is understood in the text" if IN_PROSE in diagnosis.traces.kinds else "none is called"
+        called = {None: "no call is recorded", 0: none}
         yield cell(called.get(diagnosis.traces.tool_calls, "no call names its tool"), style="dim")
 
 

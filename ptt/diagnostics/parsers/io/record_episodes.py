@@ -188,7 +188,7 @@ def unacted(record: dict[str, Any], *, labelled: bool = True) -> list[Episode]:
             for key, value in place.items()
             for plain in [plain_key(key)]
         )
-        labels = labels_of({snake(key): value for key, value in place.items()}) if empty else None
+        labels = labels_of({snake(key): value for key, value in (record | place).items()}) if empty else None
         if labels is not None and (not labelled or labels.reward is not None or labels.columns["success"] is not None):
             return [Episode(entries=[], owners=(record,) if place is record else (record, place))]
     return []
@@ -196,7 +196,8 @@ def unacted(record: dict[str, Any], *, labelled: bool = True) -> list[Episode]:
 
 CALL_LISTS: Final = re.compile(
     r"(?:actual|agent|all|executed|generated|model|observed|predicted)?(?:tool(?:s|uses|calls|invocations)?"
-    r"(?:called|used|executed|invoked|made)?|functioncalls(?:made)?)|actualcalls|(?:tool)?calllog"
+    r"(?:called|used|executed|invoked|made)?|functioncalls(?:made)?|actions(?:taken|executed)?)|actualcalls"
+    r"|(?:tool)?calllog"
 )
 
 

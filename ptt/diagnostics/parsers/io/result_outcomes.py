@@ -183,11 +183,18 @@ _SHELL_END: Final = re.compile(
 )
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]{0,100}(?::\s|:?$)")  # how the last line of a traceback begins
 _CODE_LINE: Final = re.compile(
-    r"^[\s\[(<*]{0,4}(?:(?:the |this )?(?:command|process|program|script|execution|shell|bash|cmd|code|job|child)\s+"
+    r"^[\s\[(<*]{0,4}(?!exits? \d+ [a-z])"
+    r"(?:(?:the |this )?(?:command|process|program|script|execution|shell|bash|cmd|code|job|child)\s+"
     r"(?:[a-z]+ ){0,3}?)?(?:exit(?:ed|s)?(?:\s+with)?(?:[\s_-]*(?:non-zero\s+)?(?:code|status))?|return[\s_-]?code)"
     r"\s*[:=>]{0,2}\s*\(?(-?\d{1,10})\b(?![.:]\d)",
     re.I | re.M,
 )
+"""A line that is an exit code: a bare `exit 57` before a word is prose, as a title or a road is."""
+_VERDICT_CODE: Final = re.compile(
+    _DECOR + r"(?:\w+ ){0,3}fail(?:ed|ure)\s*\((?:rc|(?:exit|return)?[ _-]?(?:code|status))[=: ]{0,3}(-?\d+)\)", re.I
+)
+"""How a result begins that says it failed and gives the code in brackets."""
+_PROSE: Final = re.compile(r"\s+(?:and|but|or|so|because|since|which|that|who|while)\b")  # goes on: no error
 _STEMS: Final = (
     "error", "fail", "not ", "n't", "nnot", "unable", "denied", "invalid", "unavail", "exceed", "time", "refused",
     "must", "try again", "unsupp", "required", "reject", "blocked", "expired",
@@ -345,6 +352,8 @@ def _code_in(head: str, tail: str, kind: str) -> int | None:
     if head.startswith(("<returncode>", "<exit_code>", "<exitcode>")):
         number = re.match(r"<\w+>\s*(-?\d{1,10})\s*</", head)
         return int(number[1]) if number else None
+    if verdict := _VERDICT_CODE.match(head):
+        return int(verdict[1])
     lines = head[:HEAD_CHARS].partition("\nOutput:\n")[0] if "\nOutput:\n" in head else head
     lowered = lines.lower()
     if "exit" in lowered or "return" in lowered:
@@ -373,7 +382,10 @@ def _words_in(head: str, text: str, kind: str) -> str | None:
     if len(text) > SHORT_CHARS:
         return None
     short = len(text) <= SENTENCE_CHARS and _holds(head.lower(), _STEMS)
-    return PRINTED if _UNABLE.match(head) or (short and _ABSENT.match(head)) else None
+    absent = _ABSENT.match(head) if short else None
+    if absent and kind in (READS, LOOKS) and (_PROSE.match(head, absent.end()) or head.rstrip().endswith(("...", "…"))):
+        absent = None
+    return PRINTED if absent or _UNABLE.match(head) else None
 
 
 def _is_shells(text: str) -> bool:
@@ -381,9 +393,8 @@ def _is_shells(text: str) -> bool:
     if len(text) > HEAD_CHARS:
         return False
     lines = [line for line in text.split("\n") if line.strip()]
-    if not lines:
-        return False
-    return (len(lines) <= SHELL_LINES and any(map(_SHELL.match, lines))) or _SHELL_END.match(lines[-1]) is not None
+    shown = len(lines) <= SHELL_LINES and any(map(_SHELL.match, lines))
+    return shown or (bool(lines) and _SHELL_END.match(lines[-1]) is not None)
 
 
 def _of_object(text: str, head: str, kind: str, depth: int) -> tuple[bool | None, str | None]:
@@ -425,7 +436,8 @@ def _of_fields(found: Mapping[Any, Any], kind: str, depth: int) -> tuple[bool | 
     flags = [not fields[key] for key in _GOOD if isinstance(fields.get(key), bool)]
     flags += [fields[key] for key in _BAD if isinstance(fields.get(key), bool)]
     if kind == LOOKS and exits == [NOT_THERE]:
-        return None, None
+        shown = (fields.get(key) for key in _INNER)
+        return (True, CODED) if any(isinstance(text, str) and _is_shells(text) for text in shown) else (None, None)
     if any(exits) or any(flags):
         return True, CODED
     inner = _of_inner(fields, kind, depth) if small else (None, None)

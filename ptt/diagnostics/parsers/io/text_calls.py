@@ -58,6 +58,7 @@ ANSWERS: Final = re.compile(
     r"|(?:Observation|OBSERVATION|Output|OUTPUT|Results?|(?:TOOL )?RESULTS?)\s*:)"
 )
 """How a message begins in which an environment answers, without a tag around it."""
+HARMONY_CALL: Final = "<|call|>"
 CLINE: Final = re.compile(r"\s*\[(\w{1,60})(?: for '[^\n]{0,300}')?\] Result:")
 CLINE_PART: Final = re.compile(r"<(\w{1,60})>")
 
@@ -218,6 +219,8 @@ def _prove(turns: Sequence[_Turn], names: frozenset[str], *, structured: bool, t
         replied = answered or (after is not None and after.role != ASSISTANT and not tagged)
         if not turn.found and not structured:
             turn.found = _bare(turn.text, names, answered=answered, replied=replied, after=after)
+        if not replied:
+            turn.found = [place for place in turn.found if not _goes_on_behind(place, turn.text)]
         last = turn.found[-1] if turn.found else None
         for at, place in enumerate(turn.found):
             shown = bool(place.results) or (answered and place is last and not turn.text[place.end :].strip("\n `"))
@@ -234,6 +237,11 @@ def _prove(turns: Sequence[_Turn], names: frozenset[str], *, structured: bool, t
             for place in turn.found
             if not place.needs or (not structured and _is_known(place, turn, proven, last=turn is turns[-1]))
         ]
+
+
+def _goes_on_behind(place: Found, text: str) -> bool:
+    """Return whether a text goes on without an answer behind a call at which the harmony template stops: none ran."""
+    return not place.results and HARMONY_CALL in text[place.start : place.end] and bool(_trimmed(text[place.end :]))
 
 
 def _is_known(place: Found, turn: _Turn, proven: set[str], *, last: bool) -> bool:

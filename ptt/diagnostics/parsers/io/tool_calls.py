@@ -60,6 +60,7 @@ def why_unmade(text: str) -> str | None:
     return BAD_ARGUMENTS if UNFIT_ARGUMENTS.search(beginning) else None
 
 
+CHANNEL: Final = "<|channel|>"  # of the harmony template, which servers leave at the name of a tool
 MEASURED: Final = ("result_len", "result_hash")  # of what a malformed call got back; that it failed is known
 ARGS_CHARS: Final = 2000  # enough to tell calls apart; some tools take whole files as an argument
 # What TRL puts into the conversation when a tool raises: the text of a Python dict. A tool that *returns*
@@ -175,7 +176,7 @@ def _call(request: Any, turn: int, number: int) -> dict[str, Any]:
     return call_row(
         turn,
         call_idx=number,
-        name=as_name(function.get("name")),
+        name=None if (name := as_name(function.get("name"))) is None else name.partition(CHANNEL)[0],
         args_json=None if arguments is None else as_text(arguments)[:ARGS_CHARS],
         call_id=as_name(asked.get("id")),
     )

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.message_shapes import common_messages, decoded
 from ptt.diagnostics.parsers.io.named_parts import (
+    ARGUMENTS,
     CALLED,
     IDENTITY,
     RESULT,
@@ -60,6 +61,9 @@ from ptt.diagnostics.parsers.io.trace_names import (
 )
 from ptt.diagnostics.parsers.io.values import as_text, dicts_in
 
+VERB: Final = re.compile(r"(?:tool|function)[ _-]?calls?::?(?P<name>[\w.-]{1,120})", re.IGNORECASE)
+DETAILS: Final = ("detail", "details", "data", "payload")
+
 
 def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> list[Act]:
     """Return what an object tells, in order; nothing if it is no part of a conversation.
@@ -72,6 +76,7 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
         found = {"type": as_text(found["id"][-1:]).strip('[]"'), **found["kwargs"]}
     if (said := acts_of_parts(found)) is not None:
         return said
+    found = _called_in_verb(found)
     parts = parts_of(found)
     event = event_of(parts)
     if PARTIAL & words_of(event) or ("spanid" in parts and not SPAN_TIMES.isdisjoint(parts)):
@@ -95,6 +100,17 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
         for act in said:
             act.message.setdefault("timestamp", stamp[1])
     return said
+
+
+def _called_in_verb(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a record whose action names a tool, as `TOOL_CALL::search`, as the call that its detail holds."""
+    verbs = ((key, VERB.fullmatch(value)) for key, value in found.items() if isinstance(value, str))
+    key, called = next(((key, match) for key, match in verbs if match), ("", None))
+    held = next((name for name in DETAILS if isinstance(found.get(name), dict)), None)
+    if called is None or held is None or first(parts_of(found[held]), ARGUMENTS) is None:
+        return found
+    rest = {name: value for name, value in found.items() if name not in (key, held, "actor")}
+    return {**rest, "tool": called["name"], **found[held]}
 
 
 def _exchange(parts: Parts, uses: Uses, event: str) -> list[Act]:

@@ -8,6 +8,7 @@ comes again before each exchange (`Question: ...`, `TASK 3 | reward=0.0`).
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -122,6 +123,14 @@ THINKS: Final = "> think:"
 PLAYED: Final = re.compile(r"> ?(?:(?P<label>[A-Za-z]{2,20}): ?)?(?P<said>.{1,4000})")
 MIN_PLAYED: Final = 2  # actions that are answered
 ACTION_CHARS: Final = 120
+STEPPED: Final = re.compile(
+    r"^Agent [^\n]{1,80} takes -?\d{1,4}-step Action:\n\{\n[ \t]*name: (?P<name>[\w.-]{1,120})\n"
+    r"[ \t]*params: (?P<args>[^\n]*)\n\}\n"
+    r"(?:Observation: (?P<result>.*?)(?=^Agent [^\n]{1,80} (?:takes|receives) |^=+[^\n=]{1,80}execution|\Z))?",
+    re.MULTILINE | re.DOTALL,
+)
+"""A step as AgentLite logs it; agents made with it keep the form."""
+STARTED: Final = re.compile(r"^=+[^\n=]{1,80} starts execution\b", re.MULTILINE)
 TAGGED: Final = (
     ("<tool_call>", "<tool_response>"), ("<search>", "<information>"), ("```python", "```output"),
     ("<code>", "<output"),
@@ -158,7 +167,7 @@ def is_transcript(text: str) -> bool:
     """Return whether a text is the transcript of an agent: its turns and what answers them, twice at least."""
     if text.lstrip().startswith(AIDER):
         return True
-    if _played(text) is not None:
+    if _played(text) is not None or _stepped(text):
         return True
     marks = marks_of(text)
     parts = [mark.part for mark in marks]
@@ -173,6 +182,9 @@ def transcripts(text: str) -> Iterator[Transcript]:
         return
     if (played := _played(text)) is not None:
         yield played
+        return
+    if stepped := _stepped(text):
+        yield from stepped
         return
     marks = marks_of(text)
     starts = _episodes(text, marks)
@@ -427,6 +439,26 @@ def _aider(text: str) -> Transcript:
         elif not line.startswith((">", "# aider chat")):
             said.append(line)
     return found
+
+
+def _stepped(text: str) -> list[Transcript]:
+    """Read AgentLite's log: a task, steps of one call each, and what each observed; an episode an execution."""
+    steps = list(STEPPED.finditer(text)) if "-step Action:" in text else []
+    if len(steps) < MIN_PLAYED:
+        return []
+    starts = [0, *(match.start() for match in STARTED.finditer(text))]
+    episodes = [Transcript() for _ in starts]
+    at = 0
+    for step in steps:
+        messages = episodes[bisect_right(starts, step.start()) - 1].messages
+        if not messages and (task := text[at : step.start()].strip()):
+            messages.append({"role": "user", "content": task})
+        call = {"function": {"name": step["name"], "arguments": step["args"]}}
+        messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        if step["result"] is not None:
+            messages.append({"role": "tool", "content": step["result"].strip()})
+        at = step.end()
+    return [episode for episode in episodes if episode.messages]
 
 
 def _played(text: str) -> Transcript | None:
