@@ -76,6 +76,7 @@ GROUP_SIZES: Final = re.compile(
 GROUP_BASELINES: Final = re.compile(r"(?i)grpo|rloo|leave.?one|group")
 BASELINES: Final = re.compile(r"(?:adv_estimator|advantage_estimator|reward_normalization\.grouping|mean_level)$")
 FILTERS: Final = re.compile(r"(?:filter_groups\.metric|dynamic_sampling\.metric|filter_metric)$")
+SWITCHES: Final = re.compile(r"(?:filter_groups|dynamic_sampling)\.enabled?$|enable_filter_groups$")
 SHAPED: Final = frozenset({"seq_reward", "seq_final_reward", "score", "reward", "scores"})
 JUDGE_LIMITS: Final = re.compile(r"(?:max_model_len|max_input_tokens|context_length|max_context\w*)$")
 ADAPTERS: Final = frozenset({"vllm_enable_lora", "enable_lora"})
@@ -83,6 +84,8 @@ FAILS: Final = re.compile(
     r"(?i)fail|error|time.?d?.?out|abort|evict|dropp|invalid|malform|retr(?:y|ied)|unavail|skipped|empty|unscored"
 )
 """Names of metrics that count what goes wrong."""
+OF_ANSWERS: Final = re.compile(r"(?i)format|malform|invalid")
+"""Words of failures that are the policy's own: answers that nothing can read."""
 LEAST_SHARE: Final = 0.05  # of the samples, or one in 20 of them a step
 ROSE: Final = 3.0  # times the level before
 TIMES: Final = re.compile(r"(?i)tim(?:e|ing)|seconds|_s$|duration")
@@ -100,6 +103,7 @@ JUMPED: Final = 5.0  # times its level before, in one step
 JUNK_AT_ONCE: Final = 0.2  # of its level before is left of a share of sound answers
 FORMAT: Final = re.compile(r"(?i)format|well.?formed|parse")
 NEARLY_ALL: Final = 0.95  # of the right answers
+FEW_STEPS: Final = 2  # a pass over the data: then the batch that ends it weighs
 NEARS: Final = 0.5  # of a limit: the mean of answers is there when many of them are cut
 REACHES: Final = 0.9
 HALF: Final = 0.5
@@ -225,14 +229,20 @@ def _of_failure_metrics(around: Around) -> Iterator[Sign]:
         found = around.change(series) if told else None
         if found is None or found[1] < LEAST_SHARE or found[1] < ROSE * max(found[0], 0.0):
             continue
-        name = next(
-            (name for name, pattern in LINES.items() if pattern.search(series.raw_name.replace("_", " "))), None
-        )
-        if name is not None:
+        name = _fails_by_name(series.raw_name)
+        if name is not None and (name != "context" or any(map(JUDGES.search, around.evidence.settings))):
             text = f"{series.raw_name} rises from {sig(found[0])} to {sig(found[1])}"
             risen.append((found[1], series.raw_name, replace(_sign(f"line_{name}", count="", quote=""), text=text)))
     if risen:
         yield max(risen, key=lambda one: one[:2])[2]
+
+
+def _fails_by_name(raw: str) -> str | None:
+    """Return what a metric of failures speaks of, by the last part of its name; None for what the policy writes."""
+    words = raw.rpartition("/")[2].replace("_", " ")
+    if OF_ANSWERS.search(words):
+        return None
+    return next((name for name, pattern in LINES.items() if pattern.search(words)), None)
 
 
 def _of_times(around: Around) -> Iterator[Sign]:
@@ -372,7 +382,8 @@ def _of_settings(around: Around) -> Iterator[Sign]:
             yield _sign("group_of_one", setting=f"{key}={value}")
             break
     filtered = next(((key, value) for key, value in settings.items() if FILTERS.search(key)), None)
-    if filtered is not None and str(filtered[1]) in SHAPED:
+    off = {key for key, value in settings.items() if SWITCHES.search(key) and str(value).lower() in ("false", "0")}
+    if filtered is not None and str(filtered[1]) in SHAPED and not off:
         yield _sign("filter_metric", setting=f"{filtered[0]}={filtered[1]}")
     for series in around.evidence.other.values():
         if ABORTS.search(series.raw_name):
@@ -383,7 +394,7 @@ def _of_settings(around: Around) -> Iterator[Sign]:
 
 
 def _of_evaluation_limit(around: Around) -> Iterator[Sign]:
-    found = evaluation_limit(around.evidence.settings)
+    found = evaluation_limit(around.evidence.settings) if around.evidence.evaluation is not None else None
     if found is not None:
         yield _sign("evaluation_limit", setting=f"{found[0]}={found[1]:.0f}, {found[2]:.0f} in training")
 
@@ -391,7 +402,8 @@ def _of_evaluation_limit(around: Around) -> Iterator[Sign]:
 def _of_data(around: Around) -> Iterator[Sign]:
     context = around.evidence.run.context
     passes, steps = context.get("data_exhausted"), context.get("data_exhausted_after_steps")
-    if isinstance(passes, int) and isinstance(steps, int) and passes > 1:
+    lost = bool(context.get("data_exhausted_without_step"))
+    if isinstance(passes, int) and isinstance(steps, int) and passes > 1 and (lost or steps <= FEW_STEPS * passes):
         yield _sign("exhausted", passes=str(passes), steps=str(steps))
     kept = around.evidence.metrics.get("samples/kept_frac")
     found = None if kept is None else around.change(kept)

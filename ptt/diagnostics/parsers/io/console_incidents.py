@@ -142,13 +142,18 @@ def speaks_of_samples(text: str) -> bool:
     return kind_of(text) is not None
 
 
+BY_DESIGN: Final = re.compile(r"(?i)\b(?:eval\w*|skip\w*|disabled|initial|cached?|optional)\b")
+"""Words of lines that say why nothing is scored, and that it need not be."""
+
+
 def kind_of(text: str) -> str | None:
     """Return what a line says became of samples, or None."""
     if UNREAD.search(text):
         return "unscored"
     if NOISE.search(text) or NONE.search(text) or not (OF_SAMPLES.search(text) or QUEUES.search(text)):
         return None
-    return next((kind for kind, pattern in PATTERNS.items() if pattern.search(text)), None)
+    kind = next((kind for kind, pattern in PATTERNS.items() if pattern.search(text)), None)
+    return None if kind == "unscored" and BY_DESIGN.search(text) else kind
 
 
 def _is_trouble(text: str) -> bool:

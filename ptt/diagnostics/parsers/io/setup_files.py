@@ -9,7 +9,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Context
@@ -328,8 +328,8 @@ def python_settings(text: str) -> dict[str, Any]:
 
 
 _PINNED: Final = re.compile(
-    r"^\s*(?:-\s*)?([A-Za-z0-9][\w.-]{0,79})(?:\[[\w,.-]*\])?\s*"
-    r"(?:===?\s*([\w.+!*-]{1,80})|@\s*((?:git\+)?(?:https?|ssh|file)://[^\s;]{1,300}))(?![^\s,;#\\])",
+    r"^[ \t]*(?:-[ \t]*)?([A-Za-z0-9][\w.-]{0,79})(?:\[[\w,.-]*\])?[ \t]*"
+    r"(?:===?[ \t]*([\w.+!*-]{1,80})|@[ \t]*((?:git\+)?(?:https?|ssh|file)://[^\s;]{1,300}))(?![^\s,;#\\])",
     re.MULTILINE,
 )
 """A pin or a direct reference, as PEP 440 and PEP 508 write them: a prompt, `user@host:~$`, is neither."""
@@ -399,13 +399,14 @@ def banner_packages(text: str) -> dict[str, str]:
 
 _LINE_HEAD: Final = re.compile(r"^(?:\x1b\[\d+m)?\([^)\n]{1,80}pid=\d+[^)\n]*\)(?:\x1b\[0m)? ?", re.MULTILINE)
 _PRINTED: Final = re.compile(r"^\{'[A-Za-z_]\w*': ", re.MULTILINE)
+MAX_TRIED: Final = 20  # dicts that may be the settings: each may have to be followed to its end
 MAX_PRINTED: Final = 60_000  # characters of settings that a trainer prints when it starts
 
 
 def printed_settings(text: str) -> dict[str, Any]:
     """Return the settings that a trainer prints as a dict when it starts (veRL, rLLM)."""
     text = _LINE_HEAD.sub("", text)
-    for match in _PRINTED.finditer(text):
+    for match in islice(_PRINTED.finditer(text), MAX_TRIED):
         end = _closing(text, match.start())
         if end is None:
             continue
@@ -479,7 +480,7 @@ def engine_settings(text: str) -> dict[str, Any]:
     return found
 
 
-def _arguments(above: str, text: str) -> dict[str, Any]:
+def _arguments(above: str, text: str, depth: int = 1) -> dict[str, Any]:
     """Return the arguments of a call or a mapping as printed, those of calls and mappings inside it too."""
     found: dict[str, Any] = {}
     for part in _parts(text, "{[(}])"):
@@ -489,7 +490,8 @@ def _arguments(above: str, text: str) -> dict[str, Any]:
         if value.startswith("{"):
             found |= {f"{above}.{name}.{inner}": entry for inner, entry in _inline(value.strip("{}")).items()}
         elif (call := _PRINTED_CALL.match(value)) is not None:
-            found |= _arguments(f"{above}.{name}", value[call.end() :])
+            inside = value[call.end() :] if depth < MAX_INLINE else ""
+            found |= _arguments(f"{above}.{name}", inside, depth + 1)
         else:
             found[f"{above}.{name}"] = _scalar(value)
     return found
