@@ -789,6 +789,22 @@ def test_a_true_score_near_nothing_beside_a_proxy_that_rises_is_hacking() -> Non
     assert isinstance(run("reward-hacking", made(proxy | {"reward/true": noisy(ramp(0.2, 0.6), seed=4)})), Healthy)
 
 
+def test_ranking_lost_in_training_and_held_out_is_hacking_and_a_low_flat_one_is_not() -> None:
+    paid = {"reward/mean": noisy(ramp(0.08, 0.17), sd=0.01)}
+    held = np.array([0.0222, 0.0213, 0.0201, 0.0189, 0.0179, 0.0165])
+    lost = {"ndcg_mean": noisy(ramp(0.038, 0.028), sd=0.004, seed=4)}
+    found = finding(run("reward-hacking", made(paid, outcomes=lost, figures=[figure(held, "ndcg@10")])))
+    assert found.severity is Severity.HIGH
+    assert "fell" in found.claim
+    flat = {"ndcg_mean": noisy(0.042, sd=0.002, seed=4)}
+    stood = held[[3, 4, 2, 3, 4, 3]]
+    quiet = made(paid, outcomes=flat, figures=[figure(stood, "ndcg@10")])
+    assert not isinstance(run("reward-hacking", quiet), Broken)
+    assert not isinstance(run("eval-not-following", quiet), Broken)
+    alone = made(paid, outcomes=flat, figures=[figure(held, "ndcg@10")])
+    assert not isinstance(run("reward-hacking", alone), Broken)
+
+
 def test_each_constant_component_is_told_with_its_own_count() -> None:
     lost = np.where(np.arange(STEPS) < 30, 1.0, np.nan)
     parts = {"correctness": RIGHT, "format": np.ones(STEPS), "xml": np.zeros(12), "language": lost}
