@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from builders import Array, evidence_of, series_of
-from rule_cases import finding, healthy
+from rule_cases import BY_ID, finding, healthy
 from slow_cases import first_fast
 
 from ptt.diagnostics.evidence import Evidence
@@ -803,6 +803,27 @@ def test_ranking_lost_in_training_and_held_out_is_hacking_and_a_low_flat_one_is_
     assert not isinstance(run("eval-not-following", quiet), Broken)
     alone = made(paid, outcomes=flat, figures=[figure(held, "ndcg@10")])
     assert not isinstance(run("reward-hacking", alone), Broken)
+
+
+@pytest.mark.parametrize(
+    ("part", "severity"), [("env_reward", Severity.MEDIUM), ("drift", None), ("overlong_cost", None)]
+)
+def test_a_part_that_hardly_any_answer_earns_while_the_reward_rises(part: str, severity: Severity | None) -> None:
+    rare = np.where(np.arange(STEPS) % 10 == 3, 0.02, 0.0)
+    paid = {"reward/mean": np.minimum(noisy(ramp(0.3, 2.5)), 0.97), "reward/zero_std_frac": noisy(ramp(0.05, 0.9))}
+    rising = made(paid, parts={"format": FORM, part: rare})
+    verdict = run("constant-component", rising)
+    if severity is None:
+        told = [one.claim for one in healthy(verdict).notes]
+        assert bool(told) is (part == "drift")
+    else:
+        assert finding(verdict).severity is severity
+        assert "is 0 at 216 of 240 logged steps" in finding(verdict).claim
+    silent = finding(BY_ID["no-signal-groups"].run(rising))
+    assert ("hardly ever earned" in silent.claim) is (part != "overlong_cost")
+    assert ("looks solved" in silent.claim) is (part == "overlong_cost")
+    stood = made({"reward/mean": noisy(0.4, seed=1)}, parts={"format": FORM, part: rare})
+    assert isinstance(run("constant-component", stood), Healthy)
 
 
 def test_each_constant_component_is_told_with_its_own_count() -> None:
