@@ -757,6 +757,7 @@ def test_a_reward_that_rose_and_stands_still_since_is_a_note() -> None:
     (note,) = healthy(run("reward-stuck", made({"reward/mean": noisy(np.minimum(ramp(0.1, 2.6), 0.6))}))).notes
     assert note.severity is Severity.LOW
     assert note.claim.startswith("The reward has stood still at 0.599 since step 49, for 192 of 240 logged steps")
+    assert note.onset_step == 49
 
 
 def test_distillation_is_not_asked_for_a_reward() -> None:

@@ -103,6 +103,10 @@ def test_a_run_that_learnt_nothing_says_what_would_have_shown(tmp_path: Path) ->
     outcome = outcome_of_rows(tmp_path, rows)
     assert outcome.did.startswith("No curve moved beyond its noise: reward −0.2")
     assert "would have shown" in outcome.did
+    parts = {"rewards/accuracy/mean": 0.3, "rewards/format/mean": 0.4}
+    for row in rows:
+        row |= {name: at + 0.1 * float(rng.normal()) for name, at in parts.items()} | {"kl": 1e-4 * row["step"]}
+    assert outcome_of_rows(tmp_path, rows).did.startswith("None of these curves moved beyond its noise: reward −0.2")
 
 
 @pytest.mark.parametrize("kl", [True, False])
