@@ -122,6 +122,16 @@ def test_a_flat_curve_whose_last_value_is_far_off_is_not_said_to_have_stayed(tmp
     assert "No curve moved" not in did
 
 
+def test_how_long_a_run_took_is_told_by_its_steps_not_by_rows_of_one(tmp_path: Path) -> None:
+    ends = np.cumsum([1900.0 if step % 3 == 0 else 300.0 for step in range(40)])
+    rows = [
+        {"step": step, name: 0.5, "timestamp": 1.7e9 + float(end) + 0.01 * place}
+        for step, end in enumerate(ends, start=1)
+        for place, name in enumerate(("loss", "reward", "kl"))
+    ]
+    assert outcome_of_rows(tmp_path, rows).cost == f"It took {(ends[-1] - ends[0]) / 3600:.2f} hours."
+
+
 def test_a_curve_that_still_rises(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     rows = [{"step": step, "reward": 0.2 + 0.004 * step + 0.01 * float(rng.normal())} for step in range(1, 101)]
