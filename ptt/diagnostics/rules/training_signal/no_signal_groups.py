@@ -132,10 +132,16 @@ def _finding(evidence: Evidence, series: Series, onset: int, limit: float) -> Fi
     rising = not solved and _rose_since(evidence, onset)
     ended = last <= limit
     began, interval = passed_by_values(series, limit, onset) or (onset, None)
+    steps, shares = series.finite()
+    always = interval is not None and interval[0] <= int(steps[1])  # no earlier level is told from this one
+    if always:
+        began = int(steps[0])
+        interval = (began, began)
     lost = not (solved or rising) and reward_fell(evidence)
     return Finding(
         severity=Severity.LOW if solved or rising or ended else Severity.HIGH if lost else Severity.MEDIUM,
         claim=f"More than {pct(limit)} of {'prompt groups' if series.name == SHARE else 'steps'} give no signal"
+        + (f", {pct(float(shares.mean()))} over all logged steps" if always else "")
         + (f"; the reward is near its best{_how_solved(evidence)}" if solved and near_best else "")
         + _earned(evidence, best if not solved else None)
         + ("; the reward rose anyway" if rising else "")
