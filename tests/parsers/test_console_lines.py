@@ -259,6 +259,19 @@ DIALECTS: dict[str, tuple[str, list[Row]]] = {
             (2, "console:val_acc", 0.945),
         ],
     ),
+    "shares and lists of the samples": (
+        "[step 1/200] correct=3/4 rewards=['0.80', '0.80', '0.00', '0.40'] loss=-0.5 shard=3/8 gpus=[0, 1, 2]\n"
+        "  [attempt 2] SKIP (ALL_WRONG, rewards=[0.0, 0.0, 0.0, 0.0]) - resampling\n"
+        "[step 2/200] correct=0/4 rewards=[0.5, 1.0] loss=0.25 shard=4/8 gpus=[0, 1, 2]\n",
+        [
+            (1, "correct", 0.75),
+            (1, "rewards", 0.5),
+            (1, "loss", -0.5),
+            (2, "correct", 0.0),
+            (2, "rewards", 0.75),
+            (2, "loss", 0.25),
+        ],
+    ),
     "metrics that count nothing": (
         "loss: 0.75, reward: 0.25\nloss: 0.5, reward: 0.5\nloss: 0.25, reward: 0.75\n",
         [

@@ -260,3 +260,14 @@ def test_a_number_with_a_decimal_comma_is_not_read_as_another(tmp_path: Path) ->
     (tmp_path / "a.log").write_text("".join(f"step {n}: loss 0,{700 - n}, reward 0,{100 + n}\n" for n in range(1, 30)))
     with pytest.raises(InputError):
         ptt.ingest(tmp_path / "a.log", out=tmp_path / "out")
+
+
+def test_rows_marked_as_an_evaluation_are_none_of_training(tmp_path: Path) -> None:
+    rows = [{"step": 10 * n, "loss": 0.5, "reward": 0.1 * n, "lr": 1e-5, "eval": n == 3} for n in range(1, 6)]
+    rows.insert(3, {"step": 30, "eval": True, "recall@10": 0.25})
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = table(pieces_of(path), "metrics").filter(pl.col("split") == "eval")
+    assert found.filter(pl.col("name_raw") != "eval").select("step", "name_raw", "value").rows() == [
+        (30, "eval/recall@10", 0.25)
+    ]

@@ -102,6 +102,13 @@ def test_a_single_low_reward_is_no_failure() -> None:
     healthy(BY_ID["reward-dips"].run(evidence))
 
 
+@pytest.mark.parametrize(("answers", "found"), [(4, False), (64, True)])
+def test_a_step_of_few_answers_fails_as_a_whole_by_chance(answers: int, found: bool) -> None:
+    shares = at(np.round(answers * reward()) / answers, IRREGULAR, 0.0)
+    verdict = BY_ID["reward-dips"].run(run_of({"reward/mean": at(reward(), IRREGULAR, 0.0), "task/success": shares}))
+    assert isinstance(verdict, Broken) is found
+
+
 def test_a_span_of_failed_rollouts_is_told_from_a_reward_that_fell() -> None:
     span = list(range(60, 80))
     metrics = {

@@ -58,6 +58,7 @@ def test_a_value_loss_that_never_falls_is_held_against_what_is_explained() -> No
     healthy(judged(rule, {"critic/value_loss": level(0.02)}))
     healthy(judged(rule, {"critic/value_loss": jump(0.1, 4.0)}))  # it rose: the other rule's
     not_judged(judged(rule, {"critic/value_loss": level(2.04, 49)}))
+    assert "hardly fell" in broken(judged(rule, {"critic/value_loss": jump(2.04, 1.98)})).claim
     wild = np.exp(np.random.default_rng(1).normal(size=60)) * 2
     assert "noisy" in not_judged(judged(rule, {"critic/value_loss": wild})).reason
 

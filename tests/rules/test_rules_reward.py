@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from builders import Array, evidence_of, series_of
-from rule_cases import finding, healthy
+from rule_cases import BY_ID, finding, healthy
 from slow_cases import first_fast
 
 from ptt.diagnostics.evidence import Evidence
@@ -757,6 +757,7 @@ def test_a_reward_that_rose_and_stands_still_since_is_a_note() -> None:
     (note,) = healthy(run("reward-stuck", made({"reward/mean": noisy(np.minimum(ramp(0.1, 2.6), 0.6))}))).notes
     assert note.severity is Severity.LOW
     assert note.claim.startswith("The reward has stood still at 0.599 since step 49, for 192 of 240 logged steps")
+    assert note.onset_step == 49
 
 
 def test_distillation_is_not_asked_for_a_reward() -> None:
@@ -787,6 +788,43 @@ def test_a_true_score_near_nothing_beside_a_proxy_that_rises_is_hacking() -> Non
     assert found.severity is Severity.HIGH
     assert "stayed flat" in found.claim
     assert isinstance(run("reward-hacking", made(proxy | {"reward/true": noisy(ramp(0.2, 0.6), seed=4)})), Healthy)
+
+
+def test_ranking_lost_in_training_and_held_out_is_hacking_and_a_low_flat_one_is_not() -> None:
+    paid = {"reward/mean": noisy(ramp(0.08, 0.17), sd=0.01)}
+    held = np.array([0.0222, 0.0213, 0.0201, 0.0189, 0.0179, 0.0165])
+    lost = {"ndcg_mean": noisy(ramp(0.038, 0.028), sd=0.004, seed=4)}
+    found = finding(run("reward-hacking", made(paid, outcomes=lost, figures=[figure(held, "ndcg@10")])))
+    assert found.severity is Severity.HIGH
+    assert "fell" in found.claim
+    flat = {"ndcg_mean": noisy(0.042, sd=0.002, seed=4)}
+    stood = held[[3, 4, 2, 3, 4, 3]]
+    quiet = made(paid, outcomes=flat, figures=[figure(stood, "ndcg@10")])
+    assert not isinstance(run("reward-hacking", quiet), Broken)
+    assert not isinstance(run("eval-not-following", quiet), Broken)
+    alone = made(paid, outcomes=flat, figures=[figure(held, "ndcg@10")])
+    assert not isinstance(run("reward-hacking", alone), Broken)
+
+
+@pytest.mark.parametrize(
+    ("part", "severity"), [("env_reward", Severity.MEDIUM), ("drift", None), ("overlong_cost", None)]
+)
+def test_a_part_that_hardly_any_answer_earns_while_the_reward_rises(part: str, severity: Severity | None) -> None:
+    rare = np.where(np.arange(STEPS) % 10 == 3, 0.02, 0.0)
+    paid = {"reward/mean": np.minimum(noisy(ramp(0.3, 2.5)), 0.97), "reward/zero_std_frac": noisy(ramp(0.05, 0.9))}
+    rising = made(paid, parts={"format": FORM, part: rare})
+    verdict = run("constant-component", rising)
+    if severity is None:
+        told = [one.claim for one in healthy(verdict).notes]
+        assert bool(told) is (part == "drift")
+    else:
+        assert finding(verdict).severity is severity
+        assert "is 0 at 216 of 240 logged steps" in finding(verdict).claim
+    silent = finding(BY_ID["no-signal-groups"].run(rising))
+    assert ("hardly ever earned" in silent.claim) is (part != "overlong_cost")
+    assert ("looks solved" in silent.claim) is (part == "overlong_cost")
+    stood = made({"reward/mean": noisy(0.4, seed=1)}, parts={"format": FORM, part: rare})
+    assert isinstance(run("constant-component", stood), Healthy)
 
 
 def test_each_constant_component_is_told_with_its_own_count() -> None:

@@ -191,6 +191,18 @@ def test_skipped_steps_say_themselves_whether_they_were_solved(at_best: float, s
     assert ("below the best reward" in found.claim) == (severity is Severity.MEDIUM)
 
 
+def test_groups_that_were_silent_throughout_are_so_from_the_first_step() -> None:
+    silent = np.random.default_rng(4).choice([0.0, 1.0], p=[0.35, 0.65], size=100)
+    reward = 0.4 + 0.05 * np.random.default_rng(5).normal(size=100)
+    found = broken(judged("no-signal-groups", {"reward/zero_std_frac": silent, "reward/mean": reward}))
+    assert found.onset_step == 1
+    assert f"{100 * silent.mean():.0f}% over all logged steps" in found.claim
+    late = broken(judged("no-signal-groups", {"reward/zero_std_frac": jump(0.05, 0.8), "reward/mean": reward}))
+    assert late.onset_step is not None
+    assert late.onset_step > 40
+    assert "over all logged steps" not in late.claim
+
+
 def test_a_rise_that_was_over_long_ago_does_not_excuse_silent_groups() -> None:
     silent = {"reward/zero_std_frac": level(0.8, 200)}
     noise = 0.02 * np.random.default_rng(5).normal(size=200)

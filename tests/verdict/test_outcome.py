@@ -103,6 +103,10 @@ def test_a_run_that_learnt_nothing_says_what_would_have_shown(tmp_path: Path) ->
     outcome = outcome_of_rows(tmp_path, rows)
     assert outcome.did.startswith("No curve moved beyond its noise: reward −0.2")
     assert "would have shown" in outcome.did
+    parts = {"rewards/accuracy/mean": 0.3, "rewards/format/mean": 0.4}
+    for row in rows:
+        row |= {name: at + 0.1 * float(rng.normal()) for name, at in parts.items()} | {"kl": 1e-4 * row["step"]}
+    assert outcome_of_rows(tmp_path, rows).did.startswith("None of these curves moved beyond its noise: reward −0.2")
 
 
 @pytest.mark.parametrize("kl", [True, False])
@@ -116,6 +120,16 @@ def test_a_flat_curve_whose_last_value_is_far_off_is_not_said_to_have_stayed(tmp
     did = outcome_of_rows(tmp_path, rows).did
     assert did.startswith("Reward ends at 0.20, after 0.5")
     assert "No curve moved" not in did
+
+
+def test_how_long_a_run_took_is_told_by_its_steps_not_by_rows_of_one(tmp_path: Path) -> None:
+    ends = np.cumsum([1900.0 if step % 3 == 0 else 300.0 for step in range(40)])
+    rows = [
+        {"step": step, name: 0.5, "timestamp": 1.7e9 + float(end) + 0.01 * place}
+        for step, end in enumerate(ends, start=1)
+        for place, name in enumerate(("loss", "reward", "kl"))
+    ]
+    assert outcome_of_rows(tmp_path, rows).cost == f"It took {(ends[-1] - ends[0]) / 3600:.2f} hours."
 
 
 def test_a_curve_that_still_rises(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from ptt.diagnostics.evidence.baseline_shift import (
     change_since_best,
     change_since_start,
 )
+from ptt.diagnostics.metrics.name_words import RANKING, words_of
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.small_sample import LineChange, estimate_change
 from ptt.diagnostics.statistics.trend import rolling_mean
@@ -188,10 +189,20 @@ def is_solved(series: Series, late: float) -> bool:
     return late >= SOLVED_LEVEL and highest <= 1.0
 
 
+def is_ranking(name: str) -> bool:
+    """Return whether an outcome is of ranking, whose level says nothing of how much is done."""
+    return bool(words_of(name) & RANKING)
+
+
 def _paid_for_nothing(outcome: Series, highest: float, paid: LevelChange) -> bool:
     """Return whether the reward rose while hardly any task is done, up to the noise of a share of tasks."""
     gained = has_risen(paid) and min(paid.share, paid.amount) >= MUCH_PAID
-    return gained and float(outcome.finite()[1].min()) >= 0 and highest <= NEARLY_NOTHING
+    return (
+        gained
+        and not is_ranking(outcome.raw_name)
+        and float(outcome.finite()[1].min()) >= 0
+        and highest <= NEARLY_NOTHING
+    )
 
 
 def _cut_series(series: Series, first: int, last: int) -> Series:

@@ -275,21 +275,31 @@ def logged_clock(
             return None
         steps, seconds = taken.finite()
         return steps, np.cumsum(seconds * np.diff(steps, prepend=steps[0] - 1))
-    by_step = times.filter(pl.col("step").is_not_null()).group_by("step").agg(pl.col("wall_time").max()).sort("step")
-    if by_step.is_empty():
+    steps, ends = _step_ends(times)
+    if not len(steps):
         return None
-    ends = by_step["wall_time"].to_numpy()
-    return by_step["step"].to_numpy(), np.cumsum(
-        _without_pauses(np.diff(ends, prepend=times["wall_time"].to_numpy().min()))
-    )
+    gaps = np.diff(ends, prepend=times["wall_time"].to_numpy().min())
+    return steps, np.cumsum(_without_pauses(gaps, gaps))
 
 
 def logged_seconds(metrics: pl.DataFrame, wide: WideMetrics) -> float | None:
-    """Return for how long training was logged, by the clock of the source with most rows; pauses are left out."""
+    """Return for how long training was logged, by the clock of the source with most rows; pauses are left out.
+
+    A pause is held against what a step takes: rows of one step may be milliseconds apart.
+    """
     times = _times(metrics, wide)
     if times is None:
         return None
-    return float(_without_pauses(np.diff(times["wall_time"].unique().sort().to_numpy())).sum()) or None
+    gaps = np.diff(times["wall_time"].unique().sort().to_numpy())
+    between = np.diff(_step_ends(times)[1])
+    return float(_without_pauses(gaps, between if (between > 0).any() else gaps).sum()) or None
+
+
+def _step_ends(times: pl.DataFrame) -> tuple[IntArray, FloatArray]:
+    """Return the steps, (n,), and the last wall time of each, (n,)."""
+    numbered = times.filter(pl.col("step").is_not_null())
+    by_step = numbered.group_by("step").agg(pl.col("wall_time").max()).sort("step")
+    return by_step["step"].to_numpy(), by_step["wall_time"].to_numpy()
 
 
 def _times(metrics: pl.DataFrame, wide: WideMetrics) -> pl.DataFrame | None:
@@ -302,7 +312,7 @@ def _times(metrics: pl.DataFrame, wide: WideMetrics) -> pl.DataFrame | None:
     return times.filter(pl.col("source") == source)
 
 
-def _without_pauses(gaps: FloatArray) -> FloatArray:
-    """Return the seconds between rows with 0 for a pause between two starts."""
-    usual = float(np.median(gaps)) if len(gaps) else 0.0
+def _without_pauses(gaps: FloatArray, usual_gaps: FloatArray) -> FloatArray:
+    """Return the seconds between rows with 0 for a pause between two starts, against the median of usual ones."""
+    usual = float(np.median(usual_gaps)) if len(usual_gaps) else 0.0
     return np.where((gaps > max(MAX_GAP, GAP_FACTOR * usual)) | (gaps < 0), 0.0, gaps)

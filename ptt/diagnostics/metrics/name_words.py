@@ -9,7 +9,9 @@ from typing import Final
 WORD: Final = re.compile(r"[a-z]+|\d+")
 CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
-OUTCOME: Final = frozenset(
+RANKING: Final = frozenset({"ndcg", "mrr", "recall"})
+"""Words of how well right things are found or ranked: a level of a few hundredths may be a good one."""
+OUTCOME: Final = RANKING | frozenset(
     {"accuracy", "acc", "accuracies", "correct", "correctness", "success", "successes", "solved", "resolved", "pass",
      "exact", "em", "outcome", "win", "verified", "maj"}
 )  # fmt: skip

@@ -137,7 +137,7 @@ def _worsened(series: SeriesOutcome) -> tuple[str, str]:
         return adverse, f"{name} {adverse} from {sig(early)} to {sig(late)}{since}"
     stuck = series.bound is not None and series.at_bound >= STAYED and series.movement in ("rose", "fell")
     if stuck and series.movement == (adverse or "fell"):  # of an unknown one: a share that reached 1 is seldom a fault
-        return "bound", f"{name} stays at {sig(series.bound or 0.0)}{since}"
+        return "bound", f"{name} ends at {sig(series.bound or 0.0)}, as {pct(series.at_bound)} of its values are"
     if _is_signal_spread(series) and series.spread_left is not None and series.spread_left < SPREAD_GONE:
         return "spread", f"{name} no longer varies: its noise fell to {pct(series.spread_left)} of what it was"
     return "", ""

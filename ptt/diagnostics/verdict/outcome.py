@@ -69,7 +69,7 @@ def outcome_of(evidence: Evidence) -> Outcome:
     told = choose_series(evidence.described, evidence.algorithm.family)
     unit = evidence.run.step_unit
     how_ended = in_unit(_which_run(evidence.run) + _how_ended(end, progress), unit, counts=True)
-    did = in_unit(_did(told), unit, counts=True)
+    did = in_unit(_did(told, evidence.described), unit, counts=True)
     cost = _cost(evidence.seconds, progress)
     first, last = evidence.run.first_step, progress.step
     return Outcome(
@@ -284,7 +284,7 @@ def _effect(one: SeriesOutcome) -> float:
     return abs((one.late or 0.0) - (one.early or 0.0)) / (one.high - one.low)
 
 
-def _did(told: Told) -> str:
+def _did(told: Told, described: Iterable[SeriesOutcome]) -> str:
     series = told.series
     if not series:
         return ""
@@ -293,7 +293,9 @@ def _did(told: Told) -> str:
     flat = [one for one in series if is_flat(one) and one.count >= FEW and not (turned(one) or ends_off(one))]
     flat = [one for one in flat if one.at_zero < MOSTLY]
     if len(flat) == len(series) and any(one.low != one.high for one in flat):
-        return f"No curve moved beyond its noise: {'; '.join(map(tell_flat, flat))}."
+        beside = any(SIDE(one) and one.movement in MOVED for one in described)
+        none = "None of these curves" if beside else "No curve"
+        return f"{none} moved beyond its noise: {'; '.join(map(tell_flat, flat))}."
     return f"{_capital('; '.join(map(tell_course, series)))}."
 
 

@@ -5,12 +5,14 @@ Names stay as printed. Numbers with a unit (`1.2s`, `42min`, `80 GB`) are no met
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
 from ptt.diagnostics.metrics.aliases import canonical
+from ptt.diagnostics.metrics.name_words import is_outcome
 from ptt.diagnostics.parsers.io.values import NON_FINITE
 
 Values = dict[str, float | None]
@@ -63,6 +65,8 @@ SEPARATORS = re.compile(r"[|;\t]|, |,$|\] \[|(?<![:= ]) {2,}+(?![\d.+-])| [-–�
 SENTENCES = re.compile(rf"{SEPARATORS.pattern}|\. (?=[A-Z])")
 TABBED = re.compile(rf"({NAME}(?: [\w/.@%+#-]{{1,40}}){{0,3}})\t\s{{0,12}}({NUMBER}%?)(?=\s{{0,8}}(?:\t|$))")
 ARROWS = re.compile(rf"(?:\[({NAME})\]|({NAME}) (?:->|=>|→)) {{0,4}}({NUMBER}%?)(?=\s|[,;|)]|$)")
+LISTED = re.compile(rf"(?<![\w/])({NAME}s)[=:] ?\[((?:['\"]?{NUMBER}['\"]?,\s?){{1,256}}['\"]?{NUMBER}['\"]?,?)\]")
+COUNTED_OF = re.compile(rf"(?<![\w/])({NAME})([=:] ?)(\d{{1,9}})/(\d{{1,9}})(?![\w./%])")
 ARTICLES: Final = frozenset({"the", "a", "an", "and", "with", "its"})
 METRIC_WORDS: Final = frozenset(
     {
@@ -129,7 +133,7 @@ RATIO = re.compile(
 LEAD = re.compile(r"\s{0,4}(\d{1,12}) ?[|:] (?=[^\W\d])")  # llama2.c's `120 | loss 4.2`
 AFTER_EPOCH = re.compile(r":\s+(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12})\s")  # fairseq
 SCORE: Final = re.compile(
-    r" {0,2}(?:valid|correct|passed|solved|successful|succeeded|accepted|failed|right)\b", re.IGNORECASE
+    r" {0,2}(?:valid|correct|passed|solved|successful|succeeded|accepted|failed|right)\b(?! {0,2}[=:])", re.IGNORECASE
 )
 """After `generation: 3/4`: how many of them, not which."""
 NO_COUNT: Final = frozenset(
@@ -212,6 +216,10 @@ def pairs_of(text: str, *, spaced: bool = True) -> tuple[Values, bool]:
     values: Values = {}
     if ARROWS.search(text):
         text = ARROWS.sub(_arrow, text)
+    if "/" in text:
+        text = COUNTED_OF.sub(_share_of, text)
+    if "[" in text:
+        text = LISTED.sub(_mean_of, text)
     if "\t" in text:
         text = TABBED.sub(r"\1: \2", text)
     segments = (SENTENCES if spaced else SEPARATORS).split(text)
@@ -235,6 +243,23 @@ def pairs_of(text: str, *, spaced: bool = True) -> tuple[Values, bool]:
     for name in SHOWN_ONLY & values.keys():
         del values[name]
     return values, compact or "|" in text
+
+
+def _share_of(match: re.Match[str]) -> str:
+    """Write `correct=3/4` as the share that it is; any other fraction may be a place, a date or a size."""
+    name, sign, part, whole = match.groups()
+    if not is_outcome(name) or not 0 <= int(part) <= int(whole) or not int(whole):
+        return match[0]
+    return f"{name}{sign}{int(part) / int(whole):.9f}"
+
+
+def _mean_of(match: re.Match[str]) -> str:
+    """Write `rewards=['0.5', '1.0']`, a metric of each sample, as its mean."""
+    if not is_metric_name(match[1]):
+        return match[0]
+    values = [printed_number(one.strip(" '\""), None) for one in match[2].split(",") if one.strip()]
+    mean = sum(values) / len(values)
+    return f"{match[1]}={mean:.9f}" if math.isfinite(mean) else f"{match[1]}=nan"
 
 
 def _arrow(match: re.Match[str]) -> str:

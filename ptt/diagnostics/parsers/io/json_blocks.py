@@ -20,7 +20,7 @@ from ptt.diagnostics.parsers.io.counters import KINDS
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.lines import BLOCK_BYTES
 from ptt.diagnostics.parsers.io.metric_blocks import MAX_CELLS, Block, LongBlock, Names
-from ptt.diagnostics.parsers.io.metric_logs import EVALUATION, FORM, LENGTHS, NAME_KEYS, VALUE_KEYS
+from ptt.diagnostics.parsers.io.metric_logs import EVALUATION, FORM, LENGTHS, MARKS, NAME_KEYS, VALUE_KEYS
 from ptt.diagnostics.parsers.io.metric_rows import name_prefix
 from ptt.diagnostics.parsers.io.values import NON_FINITE
 
@@ -187,6 +187,8 @@ def fast_block(
     if not all(map(_is_text, texts.values())):
         return None
     if any(_tells_evaluation(texts[name]) for name in KINDS if name in texts):
+        return None
+    if any(rest[name].dtype == pl.Boolean and rest[name].any() for name in MARKS if name in rest):
         return None
     if names is not None:
         return _long(names, numbers, index, front, wide.schema) if _is_named(names, {*steps, *flat}, times) else None

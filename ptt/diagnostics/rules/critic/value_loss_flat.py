@@ -73,7 +73,8 @@ def _finding(series: Series, early: float, last: float, explained: float, fall: 
     beside = f", and explained variance ends at {sig(explained)}" if known else ""
     return Finding(
         severity=Severity.MEDIUM if known else Severity.LOW,
-        claim=f"The value loss never fell: {sig(early)} at first, {sig(last)} in the second half{beside}",
+        claim=f"The value loss {'hardly' if last < early else 'never'} fell: {sig(early)} at first, {sig(last)} in the "
+        f"second half{beside}",
         observed=1 - last / early,
         limit=fall,
         unit="share fallen",

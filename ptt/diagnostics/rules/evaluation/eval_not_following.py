@@ -7,7 +7,8 @@ its later part is judged alone (99.8%): a figure may have risen with the reward 
 Why it matters: what the policy learns does not carry over to what is evaluated. A checkpoint chosen by the reward is
 then no better.
 What it is not: an evaluation near its ceiling, or one with fewer than six points: those do not count against a run. Nor
-does a score that stays flat beside another figure that goes along with the reward, if not beyond its noise.
+does a score that stays flat beside another figure that goes along with the reward, if not beyond its noise. A flat
+figure of ranking (ndcg, MRR, recall) is a note: the reward may pay for something beside it.
 What to do: rule out the evaluation first: does it use the prompt template, sampling, tools and parser of training? Then
 check whether the training tasks are few and repeated, then whether the reward pays for something else.
 Source: relative gains are compared by a straight line through the evaluations with its 95% interval, widened for
@@ -15,10 +16,17 @@ autocorrelation. Cobbe et al., Quantifying Generalization in RL (arXiv 1812.0234
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import EvalMetric
-from ptt.diagnostics.evidence.outcome_agreement import MIN_AGREEMENT, Outcome, OutcomeState, judge_evaluation
+from ptt.diagnostics.evidence.outcome_agreement import (
+    MIN_AGREEMENT,
+    Outcome,
+    OutcomeState,
+    is_ranking,
+    judge_evaluation,
+)
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.evaluation import figures_with
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
@@ -55,7 +63,10 @@ def check(figures: Sequence[EvalMetric], evidence: Evidence, limits: Limits) -> 
             enable="evaluate more often, or on more samples at a time",
         )
     if behind:
-        return _finding(behind, limits["fell"])
+        finding = _finding(behind, limits["fell"])
+        if all(one.state is OutcomeState.FLAT and is_ranking(one.name) for _, one in behind):
+            return Healthy(reason=finding.claim, notes=(replace(finding, severity=Severity.LOW),))
+        return finding
     if any(outcome.reward_rose for _, outcome in pairs):
         return NotJudged(
             reason=f"training rose, but {pairs[0][1].name} is too noisy to say whether it did",

@@ -2,27 +2,36 @@
 
 What: one component of the reward has the same mean at every logged step, ten and more, while another one varies.
 Penalties, repetitions and errors that are 0 throughout do not count: nothing had to be punished. Where no component
-varies at all, reward-stuck judges the reward.
+varies at all, reward-stuck judges the reward. Or hardly any answer earns a part, 0 at four fifths of the steps and at
+most 0.05 in the later half, while the whole reward rises: medium where its name says that it is the task.
 Why it matters: it teaches nothing. A part that is 0 throughout was never earned, or its code never matches; one at its
 highest throughout only lifts the mean, so that a reward looks good that is not.
 What to do: score ten answers by hand with that component's code, one that should earn it among them.
 Source: our own, from public runs whose format reward asked for line breaks that no answer had.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.outcome_agreement import NEARLY_NOTHING
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.metrics.name_words import PENALTY, REPETITION, words_of
+from ptt.diagnostics.metrics.name_words import ASIDE, PENALTY, REPETITION, is_outcome, words_of
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import REWARDED_LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.reward_outcome import Outcome, outcome
+from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.wording import counted, sig
 
 MIN_VALUES: Final = 10.0  # logged steps: a part that is rarely earned may be missed in fewer
 PRICES: Final = PENALTY | REPETITION | {"error", "errors"}
 MAX_NAMED: Final = 4  # in a claim
+MOSTLY_ZERO: Final = 0.8  # of the logged steps
+MIN_EARNED_VALUES: Final = 30  # logged steps: a hard task may be first done after some
+TASK: Final = frozenset({"env", "environment", "answer", "solve", "task"})
+"""Words that call a part the task, beside those of an outcome."""
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
@@ -45,9 +54,55 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             missing=("a component that varies",),
             enable="score ten answers by hand with each component's code",
         )
+    unearned = unearned_parts(evidence, logged)
+    if not silent and unearned:
+        return _unearned(unearned)
     if not silent:
         return Healthy(reason=f"{counted(len(logged) - len(constant), 'component(s)')} of the reward vary")
     return _finding(silent)
+
+
+def unearned_parts(evidence: Evidence, components: Mapping[str, Series]) -> dict[str, Series]:
+    """Return the parts that hardly any answer earned, at the end least of all, while the whole reward rose."""
+    if outcome(evidence) is not Outcome.ROSE:
+        return {}
+    return {
+        name: one for name, one in components.items() if not words_of(name) & PRICES and _hardly_earned(one.finite()[1])
+    }
+
+
+def _hardly_earned(values: FloatArray) -> bool:
+    late = values[len(values) // 2 :]
+    few = len(values) >= MIN_EARNED_VALUES and np.mean(values == 0.0) >= MOSTLY_ZERO and values.min() >= 0.0
+    return bool(few and np.mean(late == 0.0) >= MOSTLY_ZERO and late.mean() <= NEARLY_NOTHING)
+
+
+def is_task(name: str) -> bool:
+    """Return whether a part's name says that it is the task, and no side of it."""
+    return is_outcome(name) or bool(words_of(name) & TASK and not words_of(name) & ASIDE)
+
+
+def _unearned(parts: Mapping[str, Series]) -> Verdict:
+    tasks = [name for name in parts if is_task(name)]
+    name = (tasks or list(parts))[0]
+    one = parts[name]
+    steps, values = one.finite()
+    zeros = int(np.count_nonzero(values == 0.0))
+    finding = Finding(
+        severity=Severity.MEDIUM if tasks else Severity.LOW,
+        claim=f"The reward rose while its part `{one.raw_name}` is 0 at {zeros} of {len(values)} logged steps, and "
+        f"{sig(float(values.max()))} at most",
+        observed=zeros / len(values),
+        limit=MOSTLY_ZERO,
+        unit="share of steps",
+        onset_step=int(steps[0]),
+        onset_interval=(int(steps[0]), int(steps[0])),
+        evidence={"metric": one.name, "logged_as": one.raw_name, "components": ", ".join(parts)},
+        causes=("the policy learns the parts that are easy to earn", "its code matches hardly any right answer"),
+        confirm=("score ten answers by hand with this component's code, one that should earn it among them",),
+        next=("fix its code, or start from easier tasks; pay the other parts only where this one is earned",),
+    )
+    return finding if tasks else Healthy(reason=finding.claim, notes=(finding,))
 
 
 def _finding(silent: dict[str, Series]) -> Finding:
@@ -82,6 +137,6 @@ RULE = rule(
     "constant-component",
     Link.REWARD,
     families=REWARDED_LANGUAGE,
-    max_severity=Severity.LOW,
+    max_severity=Severity.MEDIUM,
     values=MIN_VALUES,
 )

@@ -5,8 +5,9 @@ at least half of that level; or it falls by as much at just the steps at which t
 engine's mismatch leaves its own level. High where next to nothing is left of the reward at more than one step.
 Why it matters: the reward of these steps measures a fault, not the policy, and the gradient follows it all the same. A
 mean over a window hardly moves.
-What it is not: noise with heavy tails or of small batches, whose own spread the test uses; a single low step, of which
-nothing else departs; a fall that lasts (reward-fell).
+What it is not: noise with heavy tails or of small batches, whose own spread the test uses; steps of at most 8 answers,
+by the logged share of right ones, that all fail at no regular time; a single low step, of which nothing else departs; a
+fall that lasts (reward-fell).
 What to do: find what the steps have in common. The claim names it where the logs show it: an evaluation, a saved
 checkpoint, a restart, a period, the series that depart with it. Leave the steps out of training.
 Source: `recurring_excursions`: Student's t with three degrees of freedom for the noise, hypergeometric tests for what
@@ -15,6 +16,8 @@ because the engine woke without its weights.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.excursions import Recurrence, facts_of
@@ -40,6 +43,8 @@ from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.wording import sig
 
 NOTHING_LEFT = 0.1  # of the level: whole batches fail
+FEW_ANSWERS = 8  # of a step: all of them fail now and then without any fault
+ON_GRID = 1e-3  # of an answer: what rounding a share to four digits leaves
 
 
 def is_of_reward(recurrence: Recurrence) -> bool:
@@ -47,12 +52,23 @@ def is_of_reward(recurrence: Recurrence) -> bool:
     return recurrence.lead.series.name == REWARD or reward_fall(recurrence) is not None
 
 
+def _by_chance(recurrence: Recurrence, evidence: Evidence) -> bool:
+    """Return whether a step has so few answers, by the share of right ones, that its reward falls by chance."""
+    outcome = evidence.metrics.get("task/success")
+    if outcome is None or recurrence.coincidences or recurrence.period is not None:
+        return False
+    shares = outcome.finite()[1]
+    counts = np.arange(1, FEW_ANSWERS + 1)[:, None] * shares
+    on_grid = (np.abs(counts - np.round(counts)) < ON_GRID).all(axis=1)
+    return bool(len(shares)) and float(np.ptp(shares)) > 0 and bool(on_grid.any())
+
+
 def _finding(recurrence: Recurrence, evidence: Evidence, limits: Limits) -> Finding | None:
     lead, reward = recurrence.lead, evidence.metrics[REWARD]
     fall = reward_fall(recurrence)
     value, level = (fall.value, fall.level) if fall is not None else (typical(lead.values), typical(lead.levels))
     share = (level - value) / abs(level) if level else 1.0
-    if share < limits["fell"]:
+    if share < limits["fell"] or _by_chance(recurrence, evidence):
         return None
     single = lead.excursions.alone
     gone = share >= 1 - NOTHING_LEFT

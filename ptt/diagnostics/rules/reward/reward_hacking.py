@@ -9,8 +9,9 @@ not count: it is rewarded, so it can be gamed. The onset is where reward and out
 Why it matters: the policy optimises what is rewarded. From the onset on, every step makes it better at earning reward
 and no better, or worse, at the task; the reward curve cannot show it.
 What it is not: a solved task, where the outcome is at its ceiling; a reward and an outcome that fall together; or an
-evaluation that falls alone, by less than half, while no side metric shifts: training may simply not teach what it
-measures (eval-not-following).
+evaluation that falls alone, by less than half, while no side metric shifts and no outcome of training fell as well:
+training may simply not teach what it measures (eval-not-following). A low level of ranking (ndcg, MRR, recall) is no
+undone task.
 What to do: in this order: make sure that the evaluation has not changed; read the highest-reward samples; look at the
 reward part by part; check whether the policy left the reference; then change the reward one part at a time in a short
 run, and decide by the outcome.
@@ -25,9 +26,11 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import departure
 from ptt.diagnostics.evidence.outcome_agreement import (
+    MIN_LOSS,
     NEARLY_NOTHING,
     Outcome,
     OutcomeState,
+    is_ranking,
     judge_outcomes,
     recorded_outcomes,
 )
@@ -107,10 +110,26 @@ def _against(
     ):
         return ()
     fallen = [outcome for outcome in behind if outcome.state is OutcomeState.FELL]
-    if not shifted:  # an evaluation alone that lost a part may also ask for what training does not teach
+    if not shifted and not _both_lost(
+        behind
+    ):  # an evaluation alone that lost a part may also ask for what training does not teach
         fallen = [outcome for outcome in fallen if not outcome.evaluation or _gained_share(outcome) <= -lost]
-    undone = [outcome for outcome in behind if outcome.state is OutcomeState.FLAT and outcome.late <= NEARLY_NOTHING]
+    undone = [
+        outcome
+        for outcome in behind
+        if outcome.state is OutcomeState.FLAT and outcome.late <= NEARLY_NOTHING and not is_ranking(outcome.name)
+    ]
     return fallen or (behind if shifted else undone)
+
+
+def _both_lost(behind: Sequence[Outcome]) -> bool:
+    """Return whether an evaluation fell and an outcome of training lost as much of its level: each confirms the other.
+
+    That one is more than noise: it could not have risen by a third of the reward's gain.
+    """
+    lost = [one.evaluation for one in behind if _gained_share(one) <= -MIN_LOSS]
+    fell = any(one.evaluation and one.state is OutcomeState.FELL for one in behind)
+    return fell and not all(lost)
 
 
 def _gained_share(outcome: Outcome) -> float:

@@ -18,6 +18,7 @@ the value occurred before it; a rise is judged by a straight line with its inter
 """
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -220,7 +221,8 @@ def _stands_still(reward: Series, evidence: Evidence, limits: Limits) -> Verdict
         f"{len(values)} logged steps; a rise by {sig(_would_show(late))} would have shown",
         material,
     )
-    return _noted(note)
+    since = int(steps[start])
+    return _noted(replace(note, onset_step=since, onset_interval=(int(steps[0]), since)))
 
 
 def _material(values: FloatArray, rise: float) -> float | None:

@@ -41,6 +41,7 @@ from ptt.diagnostics.rules.interface import (
     does_not_apply,
     rule,
 )
+from ptt.diagnostics.rules.reward.constant_component import unearned_parts
 from ptt.diagnostics.rules.reward_outcome import MIN_CHANGE, Z_LIMIT, reward_fell
 from ptt.diagnostics.rules.single_series import derived, measured, series_evidence
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
@@ -131,11 +132,17 @@ def _finding(evidence: Evidence, series: Series, onset: int, limit: float) -> Fi
     rising = not solved and _rose_since(evidence, onset)
     ended = last <= limit
     began, interval = passed_by_values(series, limit, onset) or (onset, None)
+    steps, shares = series.finite()
+    always = interval is not None and interval[0] <= int(steps[1])  # no earlier level is told from this one
+    if always:
+        began = int(steps[0])
+        interval = (began, began)
     lost = not (solved or rising) and reward_fell(evidence)
     return Finding(
         severity=Severity.LOW if solved or rising or ended else Severity.HIGH if lost else Severity.MEDIUM,
         claim=f"More than {pct(limit)} of {'prompt groups' if series.name == SHARE else 'steps'} give no signal"
-        + ("; the reward is near its best, so the task looks solved" if solved and near_best else "")
+        + (f", {pct(float(shares.mean()))} over all logged steps" if always else "")
+        + (f"; the reward is near its best{_how_solved(evidence)}" if solved and near_best else "")
         + _earned(evidence, best if not solved else None)
         + ("; the reward rose anyway" if rising else "")
         + ("; most give one again at the end" if ended and not solved else "")
@@ -156,6 +163,13 @@ def _finding(evidence: Evidence, series: Series, onset: int, limit: float) -> Fi
         confirm=CONFIRM,
         next=NEXT_OF.get(kind or "", NEXT),
     )
+
+
+def _how_solved(evidence: Evidence) -> str:
+    """Say that the task looks solved, or which part of the reward hardly any answer earns, as the end of a sentence."""
+    parts = evidence.rewards.components if evidence.rewards is not None else {}
+    unearned = next(iter(unearned_parts(evidence, parts).values()), None)
+    return ", so the task looks solved" if unearned is None else f", but `{unearned.raw_name}` is hardly ever earned"
 
 
 def _near_best(evidence: Evidence, onset: int, share: float | None, best: float | None) -> bool:
@@ -270,7 +284,7 @@ def _spread_gone(evidence: Evidence, limits: Limits) -> Finding | None:
         return Finding(
             severity=Severity.LOW if solved else Severity.MEDIUM,
             claim=f"The spread of rewards within groups vanished: {sig(fall.early)} → {sig(fall.last)}"
-            + ("; the reward is near its best, so the task looks solved" if solved else ""),
+            + (f"; the reward is near its best{_how_solved(evidence)}" if solved else ""),
             unit="reward",
             **measured(fall),
             evidence=series_evidence(spread, early=fall.early),
