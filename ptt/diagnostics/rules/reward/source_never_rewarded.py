@@ -118,8 +118,9 @@ def _of_evaluation(source: str, silent: Series, other: Series) -> Finding:
     values = other.finite()[1]
     return Finding(
         severity=Severity.LOW,
-        claim=f"{silent.raw_name} is exactly 0 at all {len(silent.finite()[1])} evaluations, while {other.raw_name} went "
-        f"from {sig(float(values[0]))} to {sig(float(values[-1]))}: a verifier that reads none of its answers looks so",
+        claim=f"{silent.raw_name} is exactly 0 at all {len(silent.finite()[1])} evaluations, while {other.raw_name} "
+        f"went from {sig(float(values[0]))} to {sig(float(values[-1]))}: a "
+        "verifier that reads none of its answers looks so",
         observed=0.0,
         limit=0.0,
         unit="score",
