@@ -63,6 +63,7 @@ def fell(step: int) -> Row:
         ("Sandbox creation failed: workspace has reached its limit of 56 concurrent sandboxes", "quota-used-up"),
         ("ERROR judge server: request for sample timed out", "scorer-fails"),
         ("WARNING episode failed: aiohttp.ClientConnectorError: Cannot connect to host", "environment-down"),
+        ("WARNING No triplets found for training rollout ro-44543b70c4bf, skipping.", "rows-skipped"),
     ],
 )
 def test_a_line_that_begins_where_the_reward_falls_names_the_cause(line: str, cause: str, tmp_path: Path) -> None:

@@ -103,6 +103,11 @@ def setup(tmp_path: Path, files: dict[str, str | bytes]) -> TrainingSetup:
          {"num_generations": 8}),
         ({"train.log": "Namespace(lr=1e-6, sampler={[1]: 2})\n{'loss': 0.5, 'grad_norm': 1.0, 'epoch': 0.1}\n" * 9},
          None, {}, {"lr": 1e-6}),
+        ({"config.yaml": "agentlightning: {n_runners: 32}\nactor_rollout_ref: {rollout: {name: vllm}}\n"
+          "algorithm: {adv_estimator: grpo}\n"}, "agent-lightning", {}, {"agentlightning.n_runners": 32}),
+        ({"config.yaml": "algorithm: {algorithm_type: grpo, repeat_times: 8}\nbuffer: {batch_size: 64}\n"
+          "synchronizer: {sync_method: nccl}\n", "m.jsonl": '{"step": 1, "actor/pg_loss": 0.1}\n' * 2},
+         "trinity-rft", {}, {"synchronizer.sync_method": "nccl"}),
         ({"config.yaml": "enable_thinking: None\nbeta: null\nnum_generations: 8\n"}, "trl", {},
          {"enable_thinking": "None", "beta": None}),
     ],

@@ -178,3 +178,17 @@ def test_small_percents_are_told_by_the_share_of_the_other_groups() -> None:
     assert groups is not None
     assert groups.right.tolist() == [0.01, 0.01]
     assert np.allclose(groups.mixed, 0.985)
+
+
+def test_counts_of_groups_that_sum_to_one_total_are_shares_of_it() -> None:
+    logged = {
+        "groups/all_right_frac": series_of("groups/all_right_frac", [1.0, 0.0]),
+        "groups/all_wrong_frac": series_of("groups/all_wrong_frac", [2.0, 3.0]),
+        "groups/mixed_frac": series_of("groups/mixed_frac", [1.0, 1.0]),
+    }
+    groups = gather_groups(logged, NONE, pl.DataFrame(schema=TABLES["rewards"]))
+    assert groups is not None
+    assert groups.right.tolist() == [0.25, 0.0]
+    assert groups.wrong.tolist() == [0.5, 0.75]
+    assert groups.equal.tolist() == [0.0, 0.0]
+    assert groups.asked.tolist() == [4.0, 4.0]

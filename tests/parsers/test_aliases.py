@@ -294,5 +294,7 @@ def test_names_tell_the_framework_where_only_one_logs_them() -> None:
 
 def test_a_framework_that_logs_another_s_names_too_is_told_by_its_own() -> None:
     assert framework_of(["actor/pg_loss", "actor/train_infer_diff_mean"]) == "roll"
+    assert framework_of(["actor/pg_loss", "timing_s/gen", "training/n_rollouts_w_trace"]) == "agent-lightning"
+    assert framework_of(["actor/pg_loss", "sample/model_version/mean"]) == "trinity-rft"
     assert framework_of(["actor_pg_loss", "actor_grad_norm"]) == "verl"
     assert framework_of(["actor_grad_norm"]) == "openrlhf"

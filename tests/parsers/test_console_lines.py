@@ -56,6 +56,11 @@ DIALECTS: dict[str, tuple[str, list[Row]]] = {
         "2024-05-01 10:00:09 INFO Step: 40 | Loss: nan | KL: 1,234.5\n",
         [(20, "Loss", 0.5), (20, "KL", 0.25), (40, "Loss", None), (40, "KL", 1234.5)],
     ),
+    "a place in the code before the pairs": (
+        "2026-10-08 20:06:38 - INFO - grpo_fast.py:1512 - training_step: 1, scores: 0.4688, time/total: 373.9\n"
+        "2026-10-08 20:12:35 - INFO - grpo_fast.py:1512 - training_step: 2, scores: 0.25, time/total: 356.2\n",
+        [(1, "scores", 0.4688), (1, "time/total", 373.9), (2, "scores", 0.25), (2, "time/total", 356.2)],
+    ),
     "a ratio in brackets": (
         "[12/100] loss=0.5; reward=0.25\n[13/100] loss=0.25; reward=0.5\n",
         [(12, "loss", 0.5), (12, "reward", 0.25), (13, "loss", 0.25), (13, "reward", 0.5)],

@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from metric_pieces import assert_same, read_in_blocks, rows_and_losses
+from parser_samples import pieces_of, table
 from slow_cases import first_fast
 
 from ptt.diagnostics.parsers import PARSERS, Rows, RunFile, metrics_jsonl
@@ -251,3 +252,15 @@ def test_words_for_what_is_no_number_are_read_as_columns(
         (0, 33),
         (flag, 66),
     ]
+
+
+@pytest.mark.parametrize(("factor", "steps"), [(256, [1, 2, 3, 4]), (1, [1, 2, 3, 4]), (None, [7, 19, 20, 41])])
+def test_a_step_that_counts_a_fixed_number_of_samples_gives_way_to_that_of_updates(
+    tmp_path: Path, factor: int | None, steps: list[int]
+) -> None:
+    counts = [at * factor for at in range(1, 5)] if factor is not None else steps
+    rows = [{"global_step": count, "training_step": at, "loss": 0.5} for at, count in enumerate(counts, start=1)]
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    losses = table(pieces_of(path), "metrics").filter(pl.col("name_raw") == "loss")
+    assert sorted(losses["step"].to_list()) == steps

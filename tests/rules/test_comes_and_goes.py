@@ -16,10 +16,11 @@ from slow_cases import first_fast
 from ptt import api
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import EvalMetric, Evaluation
-from ptt.diagnostics.evidence.excursions import gather_excursions
+from ptt.diagnostics.evidence.excursions import find_long_dip, gather_excursions
 from ptt.diagnostics.evidence.machines import Event
-from ptt.diagnostics.model import Broken, Finding, Link, Severity
+from ptt.diagnostics.model import Broken, Finding, Healthy, Link, Severity
 from ptt.diagnostics.rules import RULES
+from ptt.diagnostics.verdict.green_light import left_level
 
 COUNT = 120
 AFTER_EVALUATION = list(range(10, COUNT - 1, 10))  # places of the steps 11, 21, ...
@@ -264,3 +265,53 @@ def test_a_run_is_judged_from_its_files(tmp_path: Path) -> None:
     (finding,) = [one for one in diagnosis.findings if one.id == "reward-dips"]
     assert "one logged step after" in finding.claim
     assert diagnosis.verdict.status == "suspect"
+
+
+def long_dip_run(depth: float, shorter: float) -> Evidence:
+    """A reward that climbs, and lies lower for 48 of 140 steps in which answers are shorter."""
+    apart = (np.arange(140) >= 47) & (np.arange(140) < 95)
+    generator = np.random.default_rng(8)
+    metrics = {
+        "reward/mean": np.linspace(0.4, 0.6, 140) - depth * apart + 0.03 * generator.normal(size=140),
+        "len/response_mean": np.linspace(800, 900, 140) - shorter * apart + 20 * generator.normal(size=140),
+    }
+    evidence = evidence_of(metrics=metrics)
+    points = series_of("val/accuracy", np.linspace(0.4, 0.6, 14), steps=list(range(10, 141, 10)))
+    evaluation = Evaluation(figures=(EvalMetric(name="accuracy", split="val", outcome=True, series=points),))
+    return replace(evidence, evaluation=evaluation, long_dip=find_long_dip(evidence.metrics, {}))
+
+
+def test_a_reward_that_leaves_its_level_with_the_lengths_is_a_note_with_its_steps() -> None:
+    evidence = long_dip_run(0.12, 150)
+    verdict = BY_ID["reward-dips"].run(evidence)
+    assert isinstance(verdict, Healthy)
+    (note,) = verdict.notes
+    assert note.severity is Severity.LOW
+    assert note.onset_step is not None
+    assert abs(note.onset_step - 48) <= 3
+    assert "len/response_mean" in note.claim
+    assert "val/accuracy rose 0.446" in note.claim
+    question = left_level(evidence.long_dip, evidence.metrics["reward/mean"])
+    assert question is not None
+    assert not question.judged
+
+
+@pytest.mark.parametrize(("depth", "shorter"), [(0.0, 150), (0.12, 0)], ids=["lengths alone", "reward alone"])
+def test_one_of_both_alone_is_no_long_dip(depth: float, shorter: float) -> None:
+    assert long_dip_run(depth, shorter).long_dip is None
+
+
+def test_the_return_from_a_long_dip_is_no_late_understanding() -> None:
+    place, noise = np.arange(160), np.random.default_rng(7).normal(size=(2, 160))
+    apart = (place >= 40) & (place < 110)
+    metrics = {
+        "reward/mean": np.select([place < 40, apart], [0.46, 0.43], 0.65) + 0.02 * noise[0],
+        "len/response_mean": 900 - 300 * apart + 10 * noise[1],
+    }
+    evidence = evidence_of(metrics=metrics)
+    dipped = replace(evidence, long_dip=find_long_dip(evidence.metrics, {}))
+    assert dipped.long_dip is not None
+    for seen, notes in ((evidence, 1), (dipped, 0)):
+        verdict = BY_ID["reward-jump"].run(seen)
+        assert isinstance(verdict, Healthy)
+        assert len(verdict.notes) == notes

@@ -244,6 +244,15 @@ def test_one_reward_that_is_no_number_is_the_reward_s_fault_at_its_own_step() ->
     assert (found.link, found.onset_step, found.severity) == (Link.REWARD, 61, Severity.MEDIUM)
 
 
+def test_a_lasting_rate_of_nan_begins_with_its_first_and_not_after_the_last_finite_value() -> None:
+    norm = level(0.5)
+    norm[[11, 30]] = NAN  # single ones, long before
+    norm[60:] = NAN
+    norm[[72, 90]] = 0.5
+    found = finding(run("metrics-lost", {"grad_norm": norm, "loss/total": level(0.1)}))
+    assert (found.onset_step, found.severity) == (61, Severity.CRITICAL)
+
+
 def test_what_stays_as_it_was_after_a_nan_is_no_precursor_of_it() -> None:
     reward, falling = level(0.7), np.concatenate([level(0.5, 40), level(0.05, 60)])
     reward[70] = np.inf

@@ -256,6 +256,21 @@ def test_sources_that_earn_something_or_all_nothing_are_no_such_finding(
     assert not findings_of(diagnosed(tmp_path, flat, samples_of(paid)), "source-never-rewarded")
 
 
+@pytest.mark.parametrize(("accuracy", "notes"), [(0.0, 1), (0.004, 0)], ids=["exactly 0", "nearly 0"])
+def test_an_evaluation_of_exactly_0_beside_one_that_moves_is_a_note(
+    tmp_path: Path, accuracy: float, notes: int
+) -> None:
+    def log(step: int, generator: np.random.Generator) -> dict[str, float]:
+        row = flat(step, generator)
+        if step % 10 == 0:
+            row |= {"eval/gsm8k/accuracy": accuracy, "eval/math500/accuracy": 0.4 + 0.002 * step}
+        return row
+
+    found = findings_of(diagnosed(tmp_path, log), "source-never-rewarded")
+    assert [one.severity for one in found] == [Severity.LOW] * notes
+    assert all(one.slice == "env:gsm8k" and "while eval/math500/accuracy" in one.claim for one in found)
+
+
 @pytest.mark.parametrize("rule", ["samples-lost", "survivors-only", "trained-on-failures"])
 def test_without_counters_nothing_is_judged(rule: str) -> None:
     verdict = judged(rule, {})

@@ -21,7 +21,7 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.machines import Event, Machines, gather_machines, ranks_table
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Broken, Diagnosis, Healthy, NotJudged, RuleVerdict, Severity
+from ptt.diagnostics.model import Broken, Diagnosis, Healthy, Link, NotJudged, RuleVerdict, Severity
 from ptt.diagnostics.pipeline import RunLocation, judge_run
 from ptt.diagnostics.rules import SYSTEMS_RULES
 from ptt.diagnostics.schema import METRICS, RANKS
@@ -417,6 +417,16 @@ def test_an_end_that_was_not_planned_is_found() -> None:
     crashed = run("run-cut-short", metrics, said=[("stderr", "Traceback (most recent call last):")], max_steps=500)
     assert finding(crashed).severity is Severity.HIGH
     assert finding(run("run-cut-short", metrics, said=[("exit", "exit code 1 after 9 s")])).severity is Severity.HIGH
+
+
+@pytest.mark.parametrize(("left", "told"), [(0.0, True), (0.4, False)], ids=["drained", "half full"])
+def test_an_end_without_examples_names_the_pool_that_drained(left: float, told: bool) -> None:
+    pool = {"pool/normal": np.linspace(0.99, left, 60), "pool/easy": np.linspace(0.01, 1 - left, 60)}
+    said = [("exception", "ValueError: No environments left with examples.")]
+    found = finding(run("run-cut-short", {"loss/total": level(1.0)}, other=pool, said=said, max_steps=500))
+    assert ("pool/normal drained" in found.claim) is told
+    assert ("pool/easy rose" in found.claim) is told
+    assert (found.link is Link.TRAINING_SIGNAL) is told
 
 
 def test_an_early_last_checkpoint_alone_is_a_note_and_a_finished_run_is_healthy() -> None:

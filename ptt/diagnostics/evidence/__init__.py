@@ -13,7 +13,7 @@ from ptt.diagnostics.evidence.contradictions import Contradiction
 from ptt.diagnostics.evidence.data_position import DataPosition
 from ptt.diagnostics.evidence.environment import Environment
 from ptt.diagnostics.evidence.evaluation import Evaluation
-from ptt.diagnostics.evidence.excursions import Recurrence
+from ptt.diagnostics.evidence.excursions import LongDip, Recurrence
 from ptt.diagnostics.evidence.machines import Event, Machines
 from ptt.diagnostics.evidence.mask import MaskEvidence
 from ptt.diagnostics.evidence.mismatch import Freshness, RankMismatch
@@ -55,6 +55,9 @@ class Evidence:
     lengths: Lengths | None = None  # None: no text of a sampled answer was read
     evaluation: Evaluation | None = None  # None: no metric of any evaluation
     excursions: tuple[Recurrence, ...] | None = None  # dips and spikes that recover; None: not looked for
+    long_dip: LongDip | None = (
+        None  # a long stretch in which the reward lies below both its sides, and something beside
+    )
     rewards: Rewards | None = None  # None: neither components nor single rewards
     counters: SampleCounters | None = None  # None: no sample is counted as lost, and no episode tells how it ended
     faults: SampleFaults | None = None  # None: no sample of a step of training is recorded

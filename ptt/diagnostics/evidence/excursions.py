@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.evidence.evaluation import Evaluation
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.segments import Segments
@@ -16,6 +17,7 @@ from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.model import JsonScalar, Run
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
+from ptt.diagnostics.statistics.change_point import stretch_apart
 from ptt.diagnostics.statistics.recurring_excursions import (
     MIN_SHARED,
     MIN_VALUES,
@@ -225,6 +227,80 @@ def _with_beside(recurrence: Recurrence, metrics: Mapping[str, Series], other: M
             beside.append(Beside(series=series, side=side, sds=abs(joint.sds), value=joint.value, level=joint.level))
     beside.sort(key=lambda one: (-one.sds, one.series.raw_name))
     return replace(recurrence, beside=tuple(beside))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongDip:
+    """A stretch of many steps in which the reward lies below its level before and after, and what departs with it."""
+
+    first: int  # steps, both included
+    last: int
+    reward: tuple[float, float, float]  # means before, within and after
+    beside: Series
+    levels: tuple[float, float, float]  # the same, of that series
+
+
+COMPANION: Final = re.compile(
+    r"len(?:gth)?s?(?:$|[/_])|trunc|mask|skipp|dropp|empty|abort|error|fail|time_?out|timed_out|console_lines"
+)
+"""Names of what tells that a stretch's samples were of another kind: their lengths, and counts of what went wrong."""
+LONG_DIP_VALUES: Final = 60  # of a series: three levels need as many
+COMPANION_SDS: Final = 5.0  # of the series that dates the stretch, of which a few dozen are tried
+REWARD_SDS: Final = 2.5  # of the reward at either end of a stretch that another series dates: one chance in 26 000
+
+
+def find_long_dip(metrics: Mapping[str, Series], other: Mapping[str, Series]) -> LongDip | None:
+    """Return the stretch that the clearest companion dates, and in which the reward falls and comes back; or None."""
+    reward = metrics.get("reward/mean")
+    if reward is None or not _is_usable(reward) or len(reward.finite()[0]) < LONG_DIP_VALUES:
+        return None
+    for group in (metrics, other):  # of two names of one series that which is known
+        found = [dip for series in [*group.values()][:MAX_BESIDE] for dip in _dated_by(series, reward)]
+        if found:
+            return max(found, key=lambda one: one[0])[1]
+    return None
+
+
+def _dated_by(series: Series, reward: Series) -> Iterator[tuple[float, LongDip]]:
+    """Yield the long dip of the reward that a companion dates, behind how clearly it does, by either side."""
+    steps, values = series.finite()
+    if not COMPANION.search(series.raw_name) or len(values) < LONG_DIP_VALUES or not np.ptp(values):
+        return
+    for side in (DIP, SPIKE):
+        z, first, end = stretch_apart(-side * values, _value_error(values)) or (0.0, 0, 0)
+        if z < COMPANION_SDS:
+            continue
+        begins, ends = int(steps[first]), int(steps[end - 1])
+        if (earned := _levels(reward, begins, ends)) is not None:
+            levels = _means_around(values, first, end)
+            yield z, LongDip(first=begins, last=ends, reward=earned, beside=series, levels=levels)
+
+
+def _value_error(values: FloatArray) -> float:
+    """Return what a mean of one value would err by, as autocorrelated as they are."""
+    noise, ar1 = step_noise(values)
+    return float(noise * np.sqrt((1 + ar1) / (1 - ar1)))
+
+
+def _means_around(values: FloatArray, first: int, end: int) -> tuple[float, float, float]:
+    """Return the means of half a stretch before it, of itself and of half one after it."""
+    half = max(1, (end - first) // 2)
+    parts = values[max(0, first - half) : first], values[first:end], values[end : end + half]
+    before, within, after = (float(part.mean()) for part in parts)
+    return before, within, after
+
+
+def _levels(reward: Series, first: int, last: int) -> tuple[float, float, float] | None:
+    """Return the reward before, within and after steps within which it lies below both beyond its noise, or None."""
+    steps, values = reward.finite()
+    begin, end = (int(place) for place in np.searchsorted(steps, [first, last + 1]))
+    half = (end - begin) // 2
+    fewest = min(begin, len(values) - end, half)
+    if fewest < MIN_SHARED:
+        return None
+    levels = _means_around(values, begin, end)
+    error = _value_error(values) * float(np.sqrt(1 / fewest + 1 / (end - begin)))
+    return levels if min(levels[0], levels[2]) - levels[1] >= REWARD_SDS * error else None
 
 
 def happened_at(

@@ -32,7 +32,7 @@ from ptt.diagnostics.evidence.contradictions import find_contradictions
 from ptt.diagnostics.evidence.data_position import gather_position
 from ptt.diagnostics.evidence.environment import gather_environment, tool_table
 from ptt.diagnostics.evidence.evaluation import gather_evaluation
-from ptt.diagnostics.evidence.excursions import gather_excursions, happened_at
+from ptt.diagnostics.evidence.excursions import find_long_dip, gather_excursions, happened_at
 from ptt.diagnostics.evidence.machines import Event, gather_machines, ranks_table
 from ptt.diagnostics.evidence.mask import gather_mask
 from ptt.diagnostics.evidence.mismatch import (
@@ -412,6 +412,7 @@ def gather(
         evidence=replace(
             evidence,
             excursions=excursions,
+            long_dip=topic("long dip of the reward", lambda: find_long_dip(series, other)),
             settings=setup.settings,
             position=topic("place in the data", lambda: gather_position(trajectories, run, happened, setup.settings)),
             mismatch_signs=(*((pattern.sign,) if pattern else ()), *(signs or ())),

@@ -57,6 +57,8 @@ def _logged_groups(metrics: Mapping[str, Series]) -> PromptGroups | None:
     if right is None or wrong is None:
         return None
     logged = metrics.get("groups/mixed_frac")
+    if (counted := _counted_groups(right, wrong, logged)) is not None:
+        return counted
     top = max(_top(series) for series in (right, wrong, logged) if series is not None)  # all three are in one unit
     steps, at, beside = np.intersect1d(right.finite()[0], wrong.finite()[0], return_indices=True)
     scale = _scale(top)
@@ -77,6 +79,28 @@ def _logged_groups(metrics: Mapping[str, Series]) -> PromptGroups | None:
         equal=equal,
         mixed=np.clip(mixed, 0.0, 1.0),
         asked=np.full(len(steps), np.nan),
+        disguised=math.nan,
+        logged_as=f"{right.raw_name}, {wrong.raw_name}",
+    )
+
+
+def _counted_groups(right: Series, wrong: Series, mixed: Series | None) -> PromptGroups | None:
+    """Read groups that are logged as counts: whole numbers, of which one total is asked at every step."""
+    if mixed is None:
+        return None
+    at = np.intersect1d(np.intersect1d(right.finite()[0], wrong.finite()[0]), mixed.finite()[0])
+    solved, failed, teaching = (one.finite()[1][np.isin(one.finite()[0], at)] for one in (right, wrong, mixed))
+    asked = solved + failed + teaching
+    whole = all((values == np.round(values)).all() for values in (solved, failed, teaching))
+    if not len(at) or not whole or asked.min() < MIN_GROUPS or (len(at) > 1 and np.ptp(asked) > 0):
+        return None
+    return PromptGroups(
+        steps=at,
+        right=solved / asked,
+        wrong=failed / asked,
+        equal=np.zeros(len(at)),
+        mixed=teaching / asked,
+        asked=asked,
         disguised=math.nan,
         logged_as=f"{right.raw_name}, {wrong.raw_name}",
     )

@@ -34,6 +34,8 @@ WRAPPERS: Final = ("args", "config", "training_args", "train", "hparams", "train
 MARKS: Final[tuple[tuple[str, str], ...]] = (
     ("search-r1", r"retriever\.url|do_search|actor_rollout_ref\.actor\.state_masking"),
     ("rllm", r"rllm\..+|agent\.max_steps"),
+    ("agent-lightning", r"agentlightning\..+"),
+    ("trinity-rft", r"synchronizer\.sync_(?:method|style|interval)|buffer\.(?:explorer|trainer)_input\..+"),
     ("areal", r"gconfig\..+|actor\.ppo_n_minibatches|rollout\.max_head_offpolicyness"),
     ("roll", r"actor_train\..+|actor_infer\..+"),
     ("skyrl", r"generator\.(?:n_samples_per_prompt|sampling_params\..+|inference_engine.*)|trainer\.policy\..+"),

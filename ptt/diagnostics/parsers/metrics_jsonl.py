@@ -32,6 +32,8 @@ from ptt.diagnostics.parsers.io.telemetry import safe_settings
 MIN_LINES: Final = 2  # one line is a document
 MAX_OTHER: Final = 3  # other lines at the beginning before the file counts as a document
 MICROSOFT: Final = frozenset({"step", "timestamp", "metrics"})  # rows of a format of its own
+SAMPLES, STEPS = "global_step", "training_step"  # where both are logged, the former may count samples
+MIN_UPDATES: Final = 3  # rows whose two counters keep one factor
 TRAINER_STEPS: Final = Counter(keys=STEP_KEYS, unit="step")
 NO_JSON: Final = "line(s) skipped: not a JSON object."
 NO_STEP: Final = "row(s) skipped: no training step."
@@ -59,7 +61,22 @@ def _counter(rows: list[dict[str, Any]]) -> Counter | None:
     calls = [row for row in rows if not is_closing(row)]
     if not calls or any(row.keys() >= MICROSOFT for row in calls):
         return None
-    return counter_of(calls, trust_steps=True)
+    return _by_updates(calls, counter_of(calls, trust_steps=True))
+
+
+def _by_updates(calls: list[dict[str, Any]], counter: Counter | None) -> Counter | None:
+    """Return the counter of updates where the trainer's step counts a fixed number of samples for each of them.
+
+    open-instruct's `global_step` is 256, 512, ... of `training_step` 1, 2, ..., which its console counts.
+    """
+    if len(calls) < MIN_UPDATES or not all(type(call.get(key)) is int for call in calls for key in (SAMPLES, STEPS)):
+        return counter
+    samples, updates = ([int(call[key]) for call in calls] for key in (SAMPLES, STEPS))
+    factor = samples[0] // max(updates[0], 1)
+    fixed = factor > 1 and updates[-1] > updates[0]
+    if fixed and all(count == factor * at for count, at in zip(samples, updates, strict=True)):
+        return Counter(keys=(STEPS,), unit="step")
+    return counter
 
 
 def sample(file: RunFile) -> list[dict[str, Any]]:

@@ -87,6 +87,40 @@ def spread_change(squares: FloatArray) -> tuple[int, int, int] | None:
     return _support_interval(gain)
 
 
+def stretch_apart(values: FloatArray, error: float) -> tuple[float, int, int] | None:
+    """Return the stretch of values, (n,), that lies furthest below those before and after it, as z, first and end.
+
+    error: standard error of a mean of one value, autocorrelation included. The z is that of the weaker of both sides;
+    the stretch's first and last values must lie as low as the rest, so that what bends slowly is none. None where the
+    series is short, or without noise.
+    """
+    count = len(values)
+    least = max(LEAST_STRETCH, int(LEAST_STRETCH_SHARE * count))
+    if count < 4 * least or not error > 0:
+        return None
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    grid = max(1, count // STRETCH_PLACES)
+    best: tuple[float, int, int] | None = None
+    for first in range(least, count - 2 * least + 1, grid):
+        ends = np.arange(first + least, count - least + 1, grid)
+        start, beyond = max(0, first - 2 * least), np.minimum(count, ends + 2 * least)
+        before = (sums[first] - sums[start]) / (first - start)
+        after = (sums[beyond] - sums[ends]) / (beyond - ends)
+        whole = (sums[ends] - sums[first]) / (ends - first)
+        begun, ended = (sums[first + least] - sums[first]) / least, (sums[ends] - sums[ends - least]) / least
+        depth = np.minimum(before - np.maximum(whole, begun), after - np.maximum(whole, ended))
+        z = depth / (error * np.sqrt(1 / least + 1 / np.minimum(first - start, beyond - ends)))
+        place = int(np.argmax(z))
+        if best is None or z[place] > best[0]:
+            best = float(z[place]), first, int(ends[place])
+    return best
+
+
+LEAST_STRETCH: Final = 8  # values: of fewer, no level is known
+LEAST_STRETCH_SHARE: Final = 0.08  # of the series: shorter ones are excursions
+STRETCH_PLACES: Final = 200  # places of an edge that are tried
+
+
 def _rate_gains(hits: FloatArray, trials: FloatArray) -> FloatArray:
     """Return the log-likelihood of two rates with the second from each place but the first on, by the last axis."""
     before, of = np.cumsum(hits, axis=-1)[..., :-1], np.cumsum(trials, axis=-1)[..., :-1]

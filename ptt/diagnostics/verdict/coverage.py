@@ -43,7 +43,7 @@ from ptt.diagnostics.rules.post_training.likelihood_falls import MIN_FALL
 from ptt.diagnostics.rules.post_training.overfitting import MIN_EVALUATIONS, MIN_RISE, loss_path
 from ptt.diagnostics.rules.post_training.overfitting import Z_LIMIT as EVALUATION_Z
 from ptt.diagnostics.rules.single_series import derived, logarithms, more_rows
-from ptt.diagnostics.verdict.green_light import BY_HEART, LEARNT, WORSE, blocked_by, memorised, not_learnt
+from ptt.diagnostics.verdict.green_light import BY_HEART, LEARNT, WORSE, blocked_by, left_level, memorised, not_learnt
 from ptt.diagnostics.wording import joined, sig
 
 MAX_HIDDEN_FACTOR: Final = 4.0
@@ -307,7 +307,8 @@ def what_was_seen(evidence: Evidence, verdicts: Sequence[RuleVerdict], signature
         questions.append(UNKNOWN_KIND)
     told = {str(found.evidence.get("metric")) for one in verdicts if isinstance(one, Broken) for found in one.findings}
     described = evidence.described
-    open_ = (blocked_by(described, told), not_learnt(described, family), memorised(described, family))
+    dipped = left_level(evidence.long_dip, evidence.metrics.get("reward/mean"))
+    open_ = (blocked_by(described, told), dipped, not_learnt(described, family), memorised(described, family))
     questions += [question for question in open_ if question is not None and questions]
     enable = [
         line

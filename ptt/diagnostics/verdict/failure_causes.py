@@ -57,6 +57,7 @@ LINES: Final[Mapping[str, re.Pattern[str]]] = {
         "none": r"\b(?:is|are|was|returned) None\b",
         "scorer": r"(?i)\b\w*(?:reward|scor(?:e|ing)|verif(?:y|ier|ication)|judge|grad(?:er|ing)|rubric)\w*",
         "parse": r"(?i)\bpars(?:e|er|ing)\b|\bextract\w*|malformed",
+        "skipped": r"(?i)\b(?:no (?:tokens|triplets|output)|empty (?:trajectory|response|output))\b.{0,80}\bskip",
         "empty": r"(?i)\bempty (?:trajector\w+|response|output|completion|generation)|\bno (?:tokens|triplets|output)\b"
         r"|zero trainable",
         "transport": r"NCCL|NET/\w+|\bRDMA\b|InfiniBand",

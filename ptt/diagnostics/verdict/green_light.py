@@ -11,7 +11,9 @@ from importlib import resources
 from typing import Final
 
 from ptt.diagnostics.evidence.algorithm import Family
+from ptt.diagnostics.evidence.excursions import LongDip
 from ptt.diagnostics.evidence.outcome_series import is_bookkeeping
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import LOSS_WORDS, words_of
 from ptt.diagnostics.model import CoreQuestion, SeriesOutcome
 from ptt.diagnostics.verdict.outcome import choose_series
@@ -33,6 +35,7 @@ LEARNT: Final = "whether anything was learnt"
 BY_HEART: Final = "whether it was learnt by heart"
 KNOWN_BY_HEART: Final = 0.1  # nats a token: text that is not known by heart is not predicted so surely
 WORSE: Final = "a recorded series that got worse"
+LEFT_LEVEL: Final = "why the reward left its level for a while"
 SCORES: Final = ("reward/mean", "dpo/accuracy", "sft/token_accuracy", "eval/score", "eval/accuracy")
 
 
@@ -85,6 +88,14 @@ def blocked_by(described: Sequence[SeriesOutcome], judged: Collection[str]) -> C
         if moved and not any(excuse.covers(series, moved, solved=solved) for excuse in excuses()):
             return CoreQuestion(question=WORSE, judged=False, rows=series.count, metric=series.logged_as, why=said)
     return None
+
+
+def left_level(dip: LongDip | None, reward: Series | None) -> CoreQuestion | None:
+    """Return the open question that a reward leaves which fell for a long stretch and came back; or None."""
+    if dip is None or reward is None:
+        return None
+    why = f"steps {dip.first} to {dip.last}, with {dip.beside.raw_name}"
+    return CoreQuestion(question=LEFT_LEVEL, judged=False, rows=len(reward.steps), metric=reward.raw_name, why=why)
 
 
 def not_learnt(described: Sequence[SeriesOutcome], family: Family | None) -> CoreQuestion | None:

@@ -240,7 +240,7 @@ def pairs_of(text: str, *, spaced: bool = True) -> tuple[Values, bool]:
         for name, number, percent in (*PROSE.findall(segment), *(SPACED.findall(segment) if spaced else ())):
             if is_metric_name(_bare(name)):
                 values.setdefault(_bare(name), printed_number(number, percent))
-    for name in SHOWN_ONLY & values.keys():
+    for name in [one for one in values if one in SHOWN_ONLY or one.endswith(CODE_FILES)]:
         del values[name]
     return values, compact or "|" in text
 
@@ -274,6 +274,7 @@ def lone_pair(text: str) -> Values:
     return {_bare(match[1]): printed_number(match[3], match[4])}
 
 
+CODE_FILES: Final = (".py", ".cc", ".cpp", ".cu", ".rs", ".go")  # `grpo_fast.py:1512` is a place in the code
 UNITS: Final = ("ms/", "s/")  # what `ms/batch 20.1` begins with
 HELD_OUT = re.compile(
     r"[\W_]{0,12}(?:eval|evaluation|val|valid|validation|test|dev)\b(?: (?:results?|metrics|set))?\s{0,4}[-:|\]>]",

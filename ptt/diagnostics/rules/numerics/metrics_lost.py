@@ -24,6 +24,7 @@ from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Lim
 from ptt.diagnostics.rules.numerics import CORE, core_series, dead_tail
 from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.statistics.arrays import IntArray
+from ptt.diagnostics.statistics.change_point import rate_change
 
 BLOWN_CAUSES = ("a step that blew up the weights", "log of a zero probability", "an infinite reward")
 BLOWN_NEXT = "take the last checkpoint before step {}; replay that step with anomaly detection on"
@@ -33,6 +34,8 @@ SCORED_CAUSES = (
 )
 SCORED_NEXT = "score the samples of step {} again one by one; clip or reject rewards that are not finite"
 ABSENT_SHARE = 0.2  # of the steps: absent for this long, a metric is gone and not just skipped
+
+MOSTLY = 0.8  # of the values: a finite one here and there does not mean that training went on
 
 
 @requires(partial(core_series, enable="log them at every step"))
@@ -63,7 +66,7 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
     steps, _ = series.finite()
     tail = dead_tail(series)
     dead = len(tail) > 0
-    first = int(series.steps[tail[0] if dead else bad[0]])
+    first = int(series.steps[_lasting_from(series, int(tail[0])) if dead else bad[0]])
     what = "NaN or infinite" if np.isin(series.flags[bad], NAN_FLAGS).any() else "null"
     if what == "null" and not len(steps):  # a column that the writer never fills was not lost
         return None
@@ -92,6 +95,14 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
         causes=SCORED_CAUSES if scored else BLOWN_CAUSES,
         next=((SCORED_NEXT if scored else BLOWN_NEXT).format(first),),
     )
+
+
+def _lasting_from(series: Series, tail: int) -> int:
+    """Return the place of the first value of those of which most are not finite; `tail`: from where on all are."""
+    lost = ~np.isfinite(series.values)
+    change = rate_change(lost.astype(np.float64), np.ones(len(lost)))
+    begins = tail if change is None else change[0] + int(np.argmax(lost[change[0] :]))
+    return begins if begins < tail and lost[begins:].mean() >= MOSTLY else tail
 
 
 def _hidden(loss: Series | None, steps: IntArray) -> int:

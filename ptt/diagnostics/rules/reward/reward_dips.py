@@ -4,7 +4,8 @@ What: the mean reward leaves its level by three tenths of it or more, at more st
 at least half of that level; or it falls by as much at just the steps at which the length, the entropy or the
 engine's mismatch leaves its own level. High where next to nothing is left of the reward at more than one step.
 Why it matters: the reward of these steps measures a fault, not the policy, and the gradient follows it all the same. A
-mean over a window hardly moves.
+mean over a window hardly moves. A note, where the reward leaves its level for a long stretch and returns, and a
+series of lengths or of failed samples dates that stretch: these samples were of another kind.
 What it is not: noise with heavy tails or of small batches, whose own spread the test uses; steps of at most 8 answers,
 by the logged share of right ones, that all fail at no regular time; a single low step, of which nothing else departs; a
 fall that lasts (reward-fell).
@@ -20,7 +21,8 @@ from __future__ import annotations
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.excursions import Recurrence, facts_of
+from ptt.diagnostics.evidence.evaluation import Evaluation
+from ptt.diagnostics.evidence.excursions import LongDip, Recurrence, facts_of
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.comes_and_goes import (
     MIN_REWARD_FALL,
@@ -37,7 +39,7 @@ from ptt.diagnostics.rules.comes_and_goes import (
     typical,
     when_words,
 )
-from ptt.diagnostics.rules.interface import Finding, Limits, Verdict, rule
+from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.reward import REWARD_ENABLE
 from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.wording import sig
@@ -100,9 +102,47 @@ def _finding(recurrence: Recurrence, evidence: Evidence, limits: Limits) -> Find
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the dips of the mean reward, whichever series leads."""
-    return judge_recurrences(
+    verdict = judge_recurrences(
         evidence, limits, (REWARD,), what="mean reward", enable=REWARD_ENABLE, judge=_finding, owner=is_of_reward
     )
+    if isinstance(verdict, Healthy) and not verdict.notes and evidence.long_dip is not None:
+        note = _of_long_dip(evidence.long_dip, evidence)
+        return Healthy(reason=note.claim, notes=(note,))
+    return verdict
+
+
+def _of_long_dip(dip: LongDip, evidence: Evidence) -> Finding:
+    before, within, after = dip.reward
+    name = dip.beside.raw_name
+    return Finding(
+        severity=Severity.LOW,
+        claim=f"The reward leaves its level from step {dip.first} to {dip.last} and comes back ({sig(before)} → "
+        f"{sig(within)} → {sig(after)}); with it goes {name} ({' → '.join(sig(one) for one in dip.levels)})"
+        f"{_evaluated(dip, evidence.evaluation)}",
+        observed=within,
+        limit=min(before, after),
+        unit="reward",
+        onset_step=dip.first,
+        evidence=metric_evidence(
+            evidence.metrics[REWARD], before=before, within=within, after=after, last_step=dip.last, beside=name
+        ),
+        causes=(
+            "samples of another kind for as long: failed, cut or empty ones that are scored and trained on",
+            "other tasks at these steps: a shard, a source or a batch of another kind",
+        ),
+        confirm=(f"work out the reward of steps {dip.first} to {dip.last} without the samples that {name} counts",),
+        next=(f"read samples of steps {dip.first} to {dip.last} beside those before: are they whole?",),
+    )
+
+
+def _evaluated(dip: LongDip, evaluation: Evaluation | None) -> str:
+    """Say that an evaluation rose meanwhile, as the end of a claim; empty where none shows it."""
+    for figure in evaluation.figures if evaluation is not None else ():
+        steps, values = figure.series.finite()
+        before, within = values[steps < dip.first], values[(steps >= dip.first) & (steps <= dip.last)]
+        if figure.outcome and len(before) and len(within) and within[-1] > before[-1]:
+            return f", while {figure.title} rose {sig(float(before[-1]))} → {sig(float(within[-1]))}"
+    return ""
 
 
 RULE = rule(

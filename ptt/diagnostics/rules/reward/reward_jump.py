@@ -33,6 +33,8 @@ def check(reward: Series, evidence: Evidence, limits: Limits) -> Verdict:
     if jump is None:
         return Healthy(reason="no long plateau with a sudden rise after it")
     step, before, after, height = jump
+    if (dip := evidence.long_dip) is not None and dip.first <= step <= _window_after(reward, dip.last):
+        return Healthy(reason=f"the rise at step {step} is the return from a dip since step {dip.first}")
     outcomes = judge_outcomes(evidence, reward)
     shared = any(outcome.state in (OutcomeState.ROSE, OutcomeState.SOLVED) for outcome in outcomes)
     shifts = side_shifts(evidence)
@@ -65,6 +67,12 @@ def check(reward: Series, evidence: Evidence, limits: Limits) -> Verdict:
         next=("keep the checkpoints before and after the jump",),
     )
     return Healthy(reason=claim, notes=(note,))
+
+
+def _window_after(series: Series, step: int) -> int:
+    """Return the step a window's width of logged values after another."""
+    steps = series.finite()[0]
+    return int(steps[min(int(np.searchsorted(steps, step)) + series.width, len(steps) - 1)])
 
 
 def _jump(series: Series, limit: float) -> tuple[int, float, float, float] | None:

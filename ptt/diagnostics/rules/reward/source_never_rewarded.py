@@ -3,7 +3,8 @@
 What: every recorded training sample of one data source or environment has the lowest reward of the run, 50 samples
 and more at two steps and more, while the others earn a tenth of the range on average. Medium from a fifth of the
 samples on. Or the logged reward of one source is exactly 0 throughout, while its score is not, and another source's
-is not (high). An evaluation of that source that is exactly 0 throughout is named beside it.
+is not (high). An evaluation of that source that is exactly 0 throughout is named beside it; alone, next to the same
+figure of another source that moves, it is a note.
 Why it matters: its groups carry no signal, however long the run is, and the mean reward hides it. A scorer that raises
 and is counted as 0 looks just like tasks that are too hard.
 What to do: score ten of its answers by hand, right ones among them; read the log of the reward workers for exceptions.
@@ -13,6 +14,8 @@ limits are our own.
 
 import re
 from typing import Final
+
+import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.rewards import PaidSource
@@ -36,6 +39,7 @@ MIN_EARNED = 0.1  # of the range of rewards, by the others on average: else the 
 MEDIUM_SHARE = 0.2  # of the recorded samples: a fifth of the batch carries no signal
 EQUAL = 1e-9  # a reward that is no higher than the lowest by more is the lowest
 MIN_EVALUATIONS = 3
+MIN_SILENT_EVALUATIONS = 5  # that nothing but the evaluation itself speaks of
 OF_SOURCE: Final = re.compile(
     r"(?:train/)?([^/]+)/((?:.+/)?(?:reward|score|correct|accuracy)s?(?:/[a-z]+)*/(?:mean|avg))"
 )
@@ -47,9 +51,12 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     sources = evidence.rewards.sources if evidence.rewards is not None else {}
     logged = _logged(evidence)
     known = {name: source for name, source in sources.items() if source.samples >= limits["samples"]}
+    note = _never_passed(evidence)
     if len(known) < 2:
         if logged is not None:
             return Broken(findings=(logged,))
+        if note is not None:
+            return Healthy(reason=note.claim, notes=(note,))
         return NotJudged(
             reason="no sample names its data source"
             if not sources
@@ -69,7 +76,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if logged is not None:
         findings = [logged, *(one for one in findings if one.slice != logged.slice)]
     if not findings:
-        return Healthy(reason=f"each of {len(known)} data sources earns something, or none does")
+        notes = () if note is None else (note,)
+        return Healthy(reason=f"each of {len(known)} data sources earns something, or none does", notes=notes)
     return Broken(findings=tuple(findings))
 
 
@@ -89,6 +97,43 @@ def _logged(evidence: Evidence) -> Finding | None:
             if paid is not None and scored is not None:
                 return _of_series(source, series, scored, paid)
     return None
+
+
+def _never_passed(evidence: Evidence) -> Finding | None:
+    """Return the note on an evaluation that is exactly 0 throughout, while the same figure of another source moves."""
+    figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
+    told = [one for one in figures if one.outcome and len(one.series.finite()[1]) >= MIN_SILENT_EVALUATIONS]
+    for figure in told:
+        source, _, measure = figure.name.rpartition("/")
+        if not source or figure.series.finite()[1].any():
+            continue
+        same = [one.series for one in told if one.split == figure.split and one.name.rpartition("/")[2] == measure]
+        moving = [series for series in same if np.ptp(series.finite()[1]) > 0]
+        if moving:
+            return _of_evaluation(source, figure.series, max(moving, key=lambda one: float(one.finite()[1].mean())))
+    return None
+
+
+def _of_evaluation(source: str, silent: Series, other: Series) -> Finding:
+    values = other.finite()[1]
+    return Finding(
+        severity=Severity.LOW,
+        claim=f"{silent.raw_name} is exactly 0 at all {len(silent.finite()[1])} evaluations, while {other.raw_name} "
+        f"went from {sig(float(values[0]))} to {sig(float(values[-1]))}: a "
+        "verifier that reads none of its answers looks so",
+        observed=0.0,
+        limit=0.0,
+        unit="score",
+        slice=f"env:{source}",
+        onset_step=None,
+        evidence={"metric": silent.raw_name, "logged_as": silent.raw_name, "beside": other.raw_name},
+        causes=(
+            "the verifier cannot read the format that these answers are given in",
+            "its tasks are too hard for the policy",
+        ),
+        confirm=("score ten of its saved answers by hand: is one of them right?",),
+        next=(f"look whether {source} is trained on: by the same verifier it earns nothing there either",),
+    )
 
 
 def _of_series(source: str, series: Series, scored: Series, paid: Series) -> Finding:

@@ -29,6 +29,7 @@ from ptt.diagnostics.evidence.run_end import (
     progress_of,
     raised_words,
 )
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import JsonScalar, Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.systems import end_of
@@ -76,6 +77,18 @@ RAN_DRY: Final = (
     "the prompts are too hard, or the scorer fails: nearly all groups are all wrong",
 )
 
+NOTHING_LEFT: Final = re.compile(
+    r"(?i)\bno (?:\w+ ){0,3}(?:left|remain\w*|available)\b|exhausted|\bdrained\b|ran out of \w+"
+)
+STOCK: Final = re.compile(r"(?i)\bpools?\b|remain|\bstock\b|(?:examples|prompts|problems|tasks)_?(?:left|available)")
+SPREADS: Final = frozenset({"std", "min", "max"})
+MIN_STOCK: Final = 10  # values: of fewer, no course is known
+DRAINED: Final = (
+    "examples leave the pool that is drawn from and never come back: a curriculum or filter that only evicts",
+    "the data of the run are used up: fewer examples than its steps need",
+)
+RETURN: Final = "let examples come back to what is drawn from, or end the run while enough of them are left"
+
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how the run ended."""
@@ -111,12 +124,17 @@ def _crash(evidence: Evidence, end: RunEnd, progress: Progress) -> Finding:
     )
     where = progress.at or (" before any metric was logged" if raised else "")
     dry = _ran_dry(evidence, end.known_by or "")
+    drained = "" if dry else _drained(evidence, end.known_by or "")
     return replace(
-        _finding(evidence, end, progress, severity=Severity.HIGH, claim=head + where + dry),
-        link=Link.TRAINING_SIGNAL if dry else link,
-        causes=RAN_DRY if dry else ("an uncaught exception", "a rank that timed out in a collective"),
+        _finding(evidence, end, progress, severity=Severity.HIGH, claim=head + where + dry + drained),
+        link=Link.TRAINING_SIGNAL if dry or drained else link,
+        causes=RAN_DRY
+        if dry
+        else DRAINED
+        if drained
+        else ("an uncaught exception", "a rank that timed out in a collective"),
         confirm=(f"read {end.source} around it, and find the earliest error of every rank",),
-        next=(f"fix what {end.place or 'the earliest error'} raised", again),
+        next=(RETURN if drained else f"fix what {end.place or 'the earliest error'} raised", again),
     )
 
 
@@ -131,6 +149,30 @@ def _ran_dry(evidence: Evidence, raised: str) -> str:
         values = drawn.finite()[1]
         told = f": {drawn.raw_name} rose from {sig(float(values[: drawn.width].mean()))} to {sig(float(values[-1]))}"
     return f"; dynamic sampling no longer found enough groups whose rewards differ, and drew ever more batches{told}"
+
+
+def _drained(evidence: Evidence, raised: str) -> str:
+    """Say which stock of examples fell to 0 at the crash, and what rose meanwhile, as the end of a claim."""
+    if not NOTHING_LEFT.search(raised):
+        return ""
+    known = [one for one in (*evidence.metrics.values(), *evidence.other.values()) if len(one.finite()[0]) >= MIN_STOCK]
+    for stock in known:
+        folder, _, name = stock.raw_name.rpartition("/")
+        values = stock.finite()[1]
+        if not STOCK.search(stock.raw_name) or name in SPREADS or values[-1] != 0 or values[0] <= 0:
+            continue
+        if values[: len(values) // 2].min() <= 0:
+            continue  # it is at 0 now and then
+        beside = [one for one in known if folder and one.raw_name.rpartition("/")[0] == folder and one is not stock]
+        risen = [one for one in beside if one.finite()[1][-1] > one.finite()[1][0]]
+        told = " and ".join(f"{one.raw_name} rose {_from_to(one)}" for one in risen[:2])
+        return f"; {stock.raw_name} drained {_from_to(stock)}" + (f", while {told}" if told else "")
+    return ""
+
+
+def _from_to(series: Series) -> str:
+    values = series.finite()[1]
+    return f"{sig(float(values[0]))} → {sig(float(values[-1]))}"
 
 
 def _interruption(evidence: Evidence, end: RunEnd, progress: Progress) -> Finding:
