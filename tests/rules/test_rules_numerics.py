@@ -73,17 +73,6 @@ def test_the_zero_loss_of_fresh_groups_is_no_frozen_loss() -> None:
     assert isinstance(run("frozen-loss", near_zero, family=Family.ONLINE), Healthy)
 
 
-@pytest.mark.parametrize(("reward", "found"), [(0.5, True), (0.97, False), (None, False)])
-def test_a_loss_of_0_in_every_row_is_a_fault_where_the_reward_did_not_rise(reward: float | None, found: bool) -> None:
-    paid = np.linspace(0.2, 0.9, 100) if reward is None else np.minimum(reward * level(1.0), 1.0)
-    verdict = run("frozen-loss", {"loss/total": np.zeros(100), "reward/mean": paid}, family=Family.ONLINE)
-    if found:
-        assert finding(verdict).severity is Severity.MEDIUM
-        assert "the reward never rose" in finding(verdict).claim
-    else:
-        assert isinstance(verdict, NotJudged)
-
-
 def test_gradients_that_vanish_are_found_with_what_they_mean() -> None:
     gone = np.concatenate([level(1.0, 25), level(0.001, 75)])
     lost = np.concatenate([level(0.8, 25), level(0.05, 75)])

@@ -88,7 +88,7 @@ MESSAGES: Final = ("message", "msg", "event", "text", "log", "payload", "metrics
 NAME_KEYS: Final = ("metric", "name", "key", "tag", "metricName")  # of a log with one value a row
 VALUE_KEYS: Final = ("value", "metricValue")
 MARKS: Final = ("eval", "is_eval")  # true in a row of an evaluation
-OF_UPDATE: Final = frozenset({"lr", "learning_rate", "grad_norm"})  # beside them such a mark is a setting
+UPDATE_KEYS: Final = frozenset({"lr", "learning_rate", "grad_norm"})  # beside them such a mark is a setting
 EVALUATION: Final = frozenset({"eval", "evaluate", "evaluation", "val", "valid", "validation", "test", "dev"})
 NUMBER: Final = re.compile(r"[+-]?(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})(?:[eE][+-]?\d{1,3})?")
 MEASURE: Final = re.compile(r"[+-]?\d+(?:\.\d+)?\s?(?:%|[a-zA-Z]{1,5}\b)")  # a number with its unit: 8.2GB, 69%, 1h 2m
@@ -431,7 +431,7 @@ class CallLog:
 
 def _is_evaluation(flat: Flat) -> bool:
     kinds = (flat.get(key) for key in KINDS)
-    marked = any(flat.get(key) is True for key in MARKS) and OF_UPDATE.isdisjoint(flat)
+    marked = any(flat.get(key) is True for key in MARKS) and UPDATE_KEYS.isdisjoint(flat)
     return marked or any(isinstance(kind, str) and kind.strip().lower() in EVALUATION for kind in kinds)
 
 

@@ -6,8 +6,7 @@ uses given data.
 Why it matters: a constant teaches nothing, or the value shown is no longer the loss: `logging_nan_inf_filter` of
 Hugging Face trainers shows 0 or an old mean in place of NaN.
 What it is not: the loss of GRPO and similar methods, which hovers near 0 and is exactly 0 on fresh samples without a KL
-term, because the advantages of a group add up to 0. There the gradient norm decides; where none is logged and nothing
-tells of groups, a loss of 0 in every row beside a reward that did not rise is medium.
+term, because the advantages of a group add up to 0. There the gradient norm decides.
 What to do: look at the gradient norm first; if it is NaN, treat the run as dead from that step. If it is 0, look for an
 empty loss mask, frozen parameters or a learning rate of 0.
 Source: TRL and transformers (`logging_nan_inf_filter` is on by default); GRPO's loss, arXiv 2402.03300 eq. 3.
@@ -19,8 +18,6 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import samples_online
-from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES
-from ptt.diagnostics.evidence.outcome_agreement import is_solved
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.catalogue import listed
 from ptt.diagnostics.model import Link, Severity
@@ -28,11 +25,9 @@ from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, Not
 from ptt.diagnostics.rules.numerics import logged_loss, longest_true
 from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.statistics.arrays import BoolArray, IntArray
-from ptt.diagnostics.statistics.small_sample import estimate_change
 
 MIN_EQUAL = 20.0  # logged values in a row: two or three equal ones come from rounding, or from steps that share a batch
 MIN_EQUAL_SHARE = 0.1  # of the logged values: a short stretch in a long run is a pause
-MIN_RISE = 0.1  # of a reward between 0 and 1: what may have been gained unseen
 MOVING = listed("moves_while_training")
 DEAD, ZERO, MOVES, UNKNOWN = "NaN or infinite", "exactly 0", "finite and above 0", "not logged"
 
@@ -54,25 +49,22 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
         reason = f"at most {length} losses in a row are equal, of {len(values)}; {minimum:.0f} would count as frozen"
         return Healthy(reason=reason)
     frozen = steps[start : start + length]
-    value = float(values[start]) + 0.0  # a loss of -0 is 0
+    value = float(values[start])
     gradient = _gradient(evidence.metrics.get("grad_norm"), frozen)
     moving = [name for name in MOVING if _moves(evidence.metrics.get(name), frozen)]
     if value == 0.0 and samples_online(evidence.algorithm):
         zero = f"the loss is exactly 0 at {length} steps"
         if gradient == MOVES:
             return Healthy(reason=f"{zero}, as on fresh samples; the gradient norm is not")
-        stood = length == len(values) and not evidence.algorithm.groups and _never_rose(evidence)
-        if gradient == UNKNOWN and not stood:
+        if gradient == UNKNOWN:
             reason = f"{zero}, which is normal for group-relative methods; only the gradient norm would show a fault"
             return NotJudged(reason=reason, missing=("grad_norm",), enable="log the gradient norm before clipping")
     elif not moving and gradient != DEAD:
         return Healthy(reason=f"the loss is {value:g} at {length} steps in a row, but nothing else logged moves either")
     first, last = int(frozen[0]), int(frozen[-1])
-    alone = gradient == UNKNOWN and value == 0.0 and samples_online(evidence.algorithm)
     return Finding(
-        severity=Severity.MEDIUM if alone else Severity.HIGH,
-        claim=f"{series.raw_name} is exactly {value:g} at {length} logged steps in a row, up to step {last}"
-        + (", and the reward never rose" if alone else ""),
+        severity=Severity.HIGH,
+        claim=f"{series.raw_name} is exactly {value:g} at {length} logged steps in a row, up to step {last}",
         observed=float(length),
         limit=minimum,
         unit="steps",
@@ -90,16 +82,6 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
             "count the tokens in the loss of one batch",
         ),
     )
-
-
-def _never_rose(evidence: Evidence) -> bool:
-    """Return whether the reward, else the share of tasks done, surely did not rise by what matters."""
-    score = evidence.metrics.get("reward/mean") or evidence.metrics.get("task/success")
-    values = score.finite()[1] if score is not None else np.zeros(0)
-    change = estimate_change(values) if len(values) >= MIN_VALUES else None
-    if score is None or change is None or is_solved(score, change.late):
-        return False
-    return change.highest <= MIN_RISE
 
 
 def _within(series: Series, frozen: IntArray) -> BoolArray:
