@@ -9,6 +9,7 @@ import pytest
 
 import ptt
 from ptt.diagnostics.parsers.io.printed_dicts import PrintedConfig
+from ptt.diagnostics.parsers.io.setup_files import engine_settings, listed_packages, printed_settings
 
 CONFIG = {
     "actor_rollout_ref": {
@@ -51,3 +52,9 @@ def test_other_text_is_no_configuration() -> None:
     for line in (b"'n': 4,", b"{'loss': 0.5, 'n': 3}", b"see {'rollout': {", b"    'nothing': 1,", b"'n': 5"):
         config.see(line)
     assert config.facts == {}
+
+
+def test_blank_lines_and_calls_inside_calls_are_soon_read() -> None:  # minutes, were each followed from every line
+    assert listed_packages("torch==2.5\n" + "\n" * 100_000) == {"torch": "2.5"}
+    assert printed_settings("{'a': \n" * 20_000) == {}
+    assert engine_settings("server_args=ServerArgs(" + "a=A(" * 2_000) == {}

@@ -333,7 +333,7 @@ _PINNED: Final = re.compile(
     re.MULTILINE,
 )
 """A pin or a direct reference, as PEP 440 and PEP 508 write them: a prompt, `user@host:~$`, is neither."""
-_CONDA: Final = re.compile(r"^\s*-\s*([A-Za-z0-9][\w.-]{0,79})=(\d[\w.+!-]{0,40})", re.MULTILINE)
+_CONDA: Final = re.compile(r"^[ \t]*-[ \t]*([A-Za-z0-9][\w.-]{0,79})=(\d[\w.+!-]{0,40})", re.MULTILINE)
 _LOCKED: Final = re.compile(r'^name = "([A-Za-z0-9][\w.-]{0,79})"\r?\nversion = "([^"\s]{1,40})"', re.MULTILINE)
 _LISTED: Final = re.compile(
     r"^([A-Za-z0-9][\w.-]{0,79})(?: {2,}(\d[\w.+!-]{0,40})(?:\s.*)?| (\d+\.\d[\w.+!-]{0,40}))$", re.MULTILINE
