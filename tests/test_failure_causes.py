@@ -82,6 +82,23 @@ def test_nothing_outside_of_the_policy_is_named_without_a_sign(tmp_path: Path) -
     assert "cause_1" not in found["reward-fell"].evidence
 
 
+@pytest.mark.parametrize(
+    "name", ["rewards/format_error_rate", "verifier/invalid_answer_frac", "rollout/context_length_error_ratio"]
+)
+def test_answers_that_the_policy_spoils_are_no_scorer_that_fails(name: str, tmp_path: Path) -> None:
+    found = found_in(tmp_path, lambda step: {name: 0.7 if step > 50 else 0.01} | fell(step))
+    assert "cause_1" not in found["reward-fell"].evidence
+
+
+def test_a_filter_that_is_off_and_a_limit_of_no_evaluation_explain_nothing(tmp_path: Path) -> None:
+    settings = (
+        "algorithm:\n  filter_groups: {enable: false, metric: seq_reward}\n"
+        "generator:\n  sampling_params: {max_generate_length: 8192}\n"
+        "  eval_sampling_params: {max_generate_length: 2048}\n"
+    )
+    assert "likely cause" not in found_in(tmp_path, fell, config_yaml=settings)["reward-fell"].claim
+
+
 @pytest.mark.parametrize(("limit", "told"), [(512, True), (4096, False)])
 def test_an_evaluation_with_a_shorter_limit_is_the_cause_of_its_fall(limit: int, told: bool, tmp_path: Path) -> None:
     settings = (
