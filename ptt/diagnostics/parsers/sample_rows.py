@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from ptt.diagnostics.parsers.episode_ledger import ERRORS, MASKS, STEPS, TURNS, count_in
+from ptt.diagnostics.parsers.episode_ledger import ERRORS, MASKS, TURNS, count_in
 from ptt.diagnostics.parsers.io.answer_texts import is_right
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import first_objects
@@ -25,27 +25,25 @@ EXTRACTED: Final = ("extracted_answer", "extracted", "predicted_answer", "predic
 TASKS: Final = ("task_index", "prompt_index", "prompt_idx", "sample_index", "index", "idx")
 ROLLOUTS: Final = ("rollout_id", "trajectory_id", "episode_id", "traj_uid")
 TURN_NUMBERS: Final = ("turn", "turn_idx", "turn_index", "turn_id")
-NUMBERS: Final = frozenset(
-    {*STEPS, *TASKS, *TURNS, "turn", "advantage", "advantages", "entropy", "global_step", "length", "epoch"}
+PARTS: Final = re.compile(
+    r"(?!(?:.*_)?(?:mean|avg|average|max|min|std|baseline)_)"
+    r"(?:rewards?/.+|(?:.+_)?(?:reward|score)(?:_func)?|acc|accuracy|correct|format)"
 )
-"""Numbers of a sample that are no part of its reward."""
-COUNTS: Final = re.compile(r"tokens|length|_len$|count|_id$|time|seconds|logp|version|weight|rank")
-NO_SAMPLE: Final = "row(s) skipped: no sample with a step and a reward."
+"""Names of the parts of a sample's reward, and not of statistics over its group."""
+NO_SAMPLE: Final = "row(s) skipped: no sample with a step, and a reward, tokens or a text."
 
 
 def recognises(file: RunFile) -> bool:
-    """Recognise rows with a reward and a text, or with a name of their sample where several are of one step."""
+    """Recognise rows with prompt, text and reward; without one of these, several rows of one step."""
     rows = first_objects(file)
-    if not rows or not all(_is_sample(file, row) for row in rows):
+    steps = Counter(dumped_at(file, row) for row in rows)
+    if not rows or None in steps:
         return False
+    several = len(rows) == 1 or max(steps.values()) > 1
+    rewarded = all(_score(row)[0] is not None for row in rows)
     if all(_text(row, SAID) is not None and _text(row, ASKED) is not None for row in rows):
-        return True
-    several = len(rows) == 1 or max(Counter(dumped_at(file, row) for row in rows).values()) > 1
-    return several and all(_names_sample(row) for row in rows)
-
-
-def _is_sample(file: RunFile, row: dict[str, Any]) -> bool:
-    return dumped_at(file, row) is not None and _score(row)[0] is not None
+        return rewarded or several
+    return rewarded and several and all(_names_sample(row) for row in rows)
 
 
 def _names_sample(row: dict[str, Any]) -> bool:
@@ -58,14 +56,12 @@ def _text(row: dict[str, Any], names: Iterable[str]) -> str | None:
 
 
 def _score(row: dict[str, Any]) -> tuple[float | None, dict[str, float]]:
-    """Return the reward of a sample and its parts; beside texts any number may be one."""
+    """Return the reward of a sample and its parts; beside a text the parts may stand for it."""
     own = reward_of(row)
     if own is not None or _text(row, SAID) is None:
         return own, {}
     parts = {
-        name: value
-        for name, found in row.items()
-        if name not in NUMBERS and not COUNTS.search(name) and (value := as_score(found)) is not None
+        name: value for name, found in row.items() if PARTS.fullmatch(name) and (value := as_score(found)) is not None
     }
     return (sum(parts.values()) if parts else None), parts
 
@@ -102,11 +98,11 @@ def _rollout(row: dict[str, Any]) -> str | None:
 
 def _add_sample(row: dict[str, Any], samples: Samples) -> bool:
     step, (reward, parts) = dumped_at(samples.file, row), _score(row)
-    if step is None or reward is None:
+    named, said = labels_of(row).columns, _text(row, SAID)
+    if step is None or (reward is None and said is None and named["tokens_out"] is None):
         return False
-    named = labels_of(row).columns
     task = named["task"] or next((name for key in TASKS[:3] if (name := as_label(row.get(key))) is not None), None)
-    said, asked, expected = _text(row, SAID), _text(row, ASKED), next((row[k] for k in EXPECTED if k in row), None)
+    asked, expected = _text(row, ASKED), next((row[k] for k in EXPECTED if k in row), None)
     columns = {
         **{label: found for label, found in named.items() if found is not None},
         "group_id": named["group_id"] or task,
