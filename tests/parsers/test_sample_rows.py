@@ -31,3 +31,29 @@ def test_only_numbers_that_are_named_so_are_parts_of_a_reward(
 ) -> None:
     rows = [{"step": 1, "prompt": f"what is {at}?", "completion": "x", **numbers} for at in range(4)]
     assert trajectories(tmp_path / "samples.jsonl", rows)["reward"].to_list() == [reward] * 4
+
+
+def turn(step: int, at: int, reward: float, **named: Any) -> dict[str, Any]:
+    return {"step": step, "turn": at, "reward": reward, "tokens_out": 10, "prompt": "p", "response": f"a{at}", **named}
+
+
+EPISODES = [(step, sample, float((step + sample) % 2)) for step in (1, 2, 3) for sample in range(4)]
+TURNS = {
+    "alternate": [turn(step, at, right * (at == 2), rollout_id=f"s{step}r{sample}")
+                  for now in (1, 2, 3) for at in range(3) for step, sample, right in EPISODES if step == now],
+    "the step's": [turn(step, at, right * (at == 2), rollout_id=step, sample_index=sample)
+                   for step, sample, right in EPISODES for at in range(3)],
+    "anew at each step": [turn(step, at, right * (at == 2), rollout_id=sample)
+                          for step, sample, right in EPISODES for at in range(3)],
+    "again within a step": [turn(step, at, right * (at == 2), rollout_id=0)
+                            for step, _, right in EPISODES for at in range(3)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ids", sorted(TURNS))
+def test_turns_of_one_episode_are_joined_whatever_their_ids_and_order(tmp_path: Path, ids: str) -> None:
+    found = trajectories(tmp_path / "rollouts.jsonl", TURNS[ids])
+    assert found["n_turns"].to_list() == [3] * 12
+    assert found["tokens_out"].to_list() == [30] * 12
+    assert found["trajectory_id"].n_unique() == 12
+    assert sorted(found.select("step", "reward").rows()) == sorted((step, right) for step, _, right in EPISODES)

@@ -24,6 +24,9 @@ EXPECTED: Final = ("ground_truth", "gts", "expected_answer", "reference_answer",
 EXTRACTED: Final = ("extracted_answer", "extracted", "predicted_answer", "prediction", "pred")
 TASKS: Final = ("task_index", "prompt_index", "prompt_idx", "sample_index", "index", "idx")
 ROLLOUTS: Final = ("rollout_id", "trajectory_id", "episode_id", "traj_uid")
+SAMPLES: Final = ("sample_index", "sample_idx", "sample_id", "uid")
+"""Which sample it is of several that have a rollout's name, as where that is the step."""
+MAX_HELD: Final = 10_000  # episodes of a step whose turns may alternate; the one that waited longest ends first
 TURN_NUMBERS: Final = ("turn", "turn_idx", "turn_index", "turn_id")
 PARTS: Final = re.compile(
     r"(?!(?:.*_)?(?:mean|avg|average|max|min|std|baseline)_)"
@@ -68,32 +71,43 @@ def _score(row: dict[str, Any]) -> tuple[float | None, dict[str, float]]:
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield one trajectory a sample, or a rollout where the rows are its turns."""
-    yield from read_samples(Samples(file, PARSER.name), _joined(objects(file)), _add_sample, NO_SAMPLE)
+    yield from read_samples(Samples(file, PARSER.name), _joined(file, objects(file)), _add_sample, NO_SAMPLE)
 
 
-def _joined(rows: Iterable[dict[str, Any] | Lost]) -> Iterator[dict[str, Any] | Lost]:
-    """Put the rows of one rollout's turns, which follow each other, together: the last one's reward, all tokens."""
-    held: dict[str, Any] = {}
+def _joined(file: RunFile, rows: Iterable[dict[str, Any] | Lost]) -> Iterator[dict[str, Any] | Lost]:
+    """Put the rows of one episode's turns together, also where those of several alternate.
+
+    It is one rollout, and one sample of it, at one step, and ends where its turn's number does not grow. It has the
+    last turn's reward, and all tokens.
+    """
+    held: dict[tuple[str | None, ...], dict[str, Any]] = {}
+    at: int | None = None
     for row in rows:
-        if isinstance(row, dict) and row.keys() & {*TURN_NUMBERS} and (name := _rollout(row)) is not None:
-            if held and _rollout(held) == name:
-                tokens = (labels_of(one).columns["tokens_out"] or 0 for one in (held, row))
-                held = {**held, **row, "n_turns": held["n_turns"] + 1, "tokens_out": sum(tokens)}
-                continue
-            if held:
-                yield held
-            held = row | {"n_turns": 1}
+        is_turn = isinstance(row, dict) and row.keys() & {*TURN_NUMBERS}
+        if not isinstance(row, dict) or not is_turn or (name := _label(row, ROLLOUTS)) is None:
+            yield row
             continue
-        if held:
-            yield held
-            held = {}
-        yield row
-    if held:
-        yield held
+        if (step := dumped_at(file, row)) != at:
+            yield from held.values()
+            held, at = {}, step
+        before = held.pop(key := (name, _label(row, SAMPLES)), {})
+        turn = count_in(row, TURN_NUMBERS)
+        if before and turn is not None and turn <= (count_in(before, TURN_NUMBERS) or 0):
+            yield before
+            before = {}
+        tokens = sum(labels_of(one).columns["tokens_out"] or 0 for one in (before, row))
+        held[key] = (
+            {**before, **row, "n_turns": before["n_turns"] + 1, "tokens_out": tokens}
+            if before
+            else (row | {"n_turns": 1})
+        )
+        if len(held) > MAX_HELD:
+            yield held.pop(next(iter(held)))
+    yield from held.values()
 
 
-def _rollout(row: dict[str, Any]) -> str | None:
-    return next((name for key in ROLLOUTS if (name := as_label(row.get(key))) is not None), None)
+def _label(row: dict[str, Any], names: Iterable[str]) -> str | None:
+    return next((name for key in names if (name := as_label(row.get(key))) is not None), None)
 
 
 def _add_sample(row: dict[str, Any], samples: Samples) -> bool:
@@ -101,7 +115,7 @@ def _add_sample(row: dict[str, Any], samples: Samples) -> bool:
     named, said = labels_of(row).columns, _text(row, SAID)
     if step is None or (reward is None and said is None and named["tokens_out"] is None):
         return False
-    task = named["task"] or next((name for key in TASKS[:3] if (name := as_label(row.get(key))) is not None), None)
+    task = named["task"] or _label(row, TASKS[:3])
     asked, expected = _text(row, ASKED), next((row[k] for k in EXPECTED if k in row), None)
     columns = {
         **{label: found for label, found in named.items() if found is not None},
