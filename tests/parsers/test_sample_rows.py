@@ -12,7 +12,7 @@ from samples_calls import jsonl
 
 def trajectories(path: Path, rows: list[dict[str, Any]]) -> Any:
     path.write_bytes(jsonl(rows))
-    assert takers(run_file(path)) == ["sample_rows"]
+    assert takers(run_file(path))[0] == "sample_rows"
     return table(list(parser_named("sample_rows").read(run_file(path))), "trajectories")
 
 
@@ -57,3 +57,34 @@ def test_turns_of_one_episode_are_joined_whatever_their_ids_and_order(tmp_path: 
     assert found["tokens_out"].to_list() == [30] * 12
     assert found["trajectory_id"].n_unique() == 12
     assert sorted(found.select("step", "reward").rows()) == sorted((step, right) for step, _, right in EPISODES)
+
+
+@pytest.mark.parametrize(("name", "total"), [("completion_tokens", 30), ("response_length", 30), ("unknown", None)])
+def test_an_episode_has_the_tokens_of_all_turns_under_whatever_name(tmp_path: Path, name: str, total: Any) -> None:
+    rows = [{"step": 1, "turn": at, "reward": 1.0, "rollout_id": "a", name: 10} for at in range(3)]
+    assert trajectories(tmp_path / "rollouts.jsonl", rows)["tokens_out"].to_list() == [total]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "times", "named", "taken"),
+    [
+        (("gsm8k", "math", "aime"), 1, {}, False),
+        (("gsm8k", "math", "aime"), 1, {"rollout_id": "a"}, True),
+        (("gsm8k", "math", "aime"), 1, {"idx": 3}, True),
+        (("gsm8k", "math", "aime"), 4, {}, True),
+        (("gsm8k",), 4, {}, True),
+    ],
+)
+def test_one_score_a_benchmark_and_step_is_no_sample(
+    tmp_path: Path, tasks: tuple[str, ...], times: int, named: dict[str, Any], *, taken: bool
+) -> None:
+    path = tmp_path / "results.jsonl"
+    rows = [{"step": step, "task": task, "score": 0.5, **named}
+            for step in (100, 200, 300) for task in tasks for _ in range(times)]  # fmt: skip
+    path.write_bytes(jsonl(rows))
+    assert takers(run_file(path))[0] == ("sample_rows" if taken else "metrics_jsonl")
+
+
+def test_tasks_that_never_come_again_are_samples(tmp_path: Path) -> None:
+    rows = [{"step": at // 4, "task_id": f"q{at}", "reward": at % 2} for at in range(80)]
+    assert trajectories(tmp_path / "samples.jsonl", rows).height == 80

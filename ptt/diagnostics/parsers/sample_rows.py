@@ -22,7 +22,9 @@ SAID: Final = ("response", "completion", "output", "generation", "answer_text")
 ASKED: Final = ("prompt", "question", "problem", "input", "instruction", "query")
 EXPECTED: Final = ("ground_truth", "gts", "expected_answer", "reference_answer", "gold_answer")
 EXTRACTED: Final = ("extracted_answer", "extracted", "predicted_answer", "prediction", "pred")
-TASKS: Final = ("task_index", "prompt_index", "prompt_idx", "sample_index", "index", "idx")
+TASKS: Final = ("task_index", "prompt_index", "prompt_idx")
+NUMBERED: Final = ("sample_index", "index", "idx")  # which sample of its step a row is
+LOOKED_AT: Final = 64  # rows without texts: more than a step has benchmarks
 ROLLOUTS: Final = ("rollout_id", "trajectory_id", "episode_id", "traj_uid")
 SAMPLES: Final = ("sample_index", "sample_idx", "sample_id", "uid")
 """Which sample it is of several that have a rollout's name, as where that is the step."""
@@ -46,12 +48,23 @@ def recognises(file: RunFile) -> bool:
     rewarded = all(_score(row)[0] is not None for row in rows)
     if all(_text(row, SAID) is not None and _text(row, ASKED) is not None for row in rows):
         return rewarded or several
-    return rewarded and several and all(_names_sample(row) for row in rows)
+    return rewarded and several and _are_named(file, rows)
 
 
-def _names_sample(row: dict[str, Any]) -> bool:
+def _are_named(file: RunFile, rows: list[dict[str, Any]]) -> bool:
+    """Return whether rows name their samples, or tasks that are no benchmarks: those give one score at each step."""
+    if all(labels_of(row).columns["sample_id"] is not None or row.keys() & {*NUMBERED} for row in rows):
+        return True
+    if any(_task(row) is None for row in rows):
+        return False
+    seen = Counter((dumped_at(file, row), _task(row)) for row in first_objects(file, LOOKED_AT))
+    steps, tasks = {step for step, _ in seen}, {task for _, task in seen}
+    return max(seen.values()) > 1 or (len(steps) > 1 and len(tasks) == len(seen))
+
+
+def _task(row: dict[str, Any]) -> str | None:
     named = labels_of(row).columns
-    return any(named[label] is not None for label in ("sample_id", "group_id", "task")) or bool(row.keys() & {*TASKS})
+    return named["task"] or named["group_id"] or _label(row, TASKS)
 
 
 def _text(row: dict[str, Any], names: Iterable[str]) -> str | None:
@@ -95,12 +108,10 @@ def _joined(file: RunFile, rows: Iterable[dict[str, Any] | Lost]) -> Iterator[di
         if before and turn is not None and turn <= (count_in(before, TURN_NUMBERS) or 0):
             yield before
             before = {}
-        tokens = sum(labels_of(one).columns["tokens_out"] or 0 for one in (before, row))
-        held[key] = (
-            {**before, **row, "n_turns": before["n_turns"] + 1, "tokens_out": tokens}
-            if before
-            else (row | {"n_turns": 1})
-        )
+        held[key] = {**before, **row, "n_turns": before.get("n_turns", 0) + 1}
+        tokens = [labels_of(one).columns["tokens_out"] for one in (before, row)]
+        if before and any(tokens):
+            held[key]["completion_tokens"] = sum(count or 0 for count in tokens)  # the name that is read first
         if len(held) > MAX_HELD:
             yield held.pop(next(iter(held)))
     yield from held.values()
@@ -115,7 +126,7 @@ def _add_sample(row: dict[str, Any], samples: Samples) -> bool:
     named, said = labels_of(row).columns, _text(row, SAID)
     if step is None or (reward is None and said is None and named["tokens_out"] is None):
         return False
-    task = named["task"] or _label(row, TASKS[:3])
+    task = named["task"] or _label(row, TASKS)
     asked, expected = _text(row, ASKED), next((row[k] for k in EXPECTED if k in row), None)
     columns = {
         **{label: found for label, found in named.items() if found is not None},
