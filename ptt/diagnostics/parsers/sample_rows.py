@@ -39,16 +39,16 @@ NO_SAMPLE: Final = "row(s) skipped: no sample with a step, and a reward, tokens 
 
 
 def recognises(file: RunFile) -> bool:
-    """Recognise rows with prompt, text and reward; without one of these, several rows of one step."""
+    """Recognise rows with prompt, text and reward; without these, several of one step, or one that stands alone."""
     rows = first_objects(file)
     steps = Counter(dumped_at(file, row) for row in rows)
     if not rows or None in steps:
         return False
-    several = len(rows) == 1 or max(steps.values()) > 1
+    several = max(steps.values()) > 1
     rewarded = all(_score(row)[0] is not None for row in rows)
     if all(_text(row, SAID) is not None and _text(row, ASKED) is not None for row in rows):
         return rewarded or several
-    return rewarded and several and _are_named(file, rows)
+    return rewarded and (several or len(rows) == 1) and _are_named(file, rows)
 
 
 def _are_named(file: RunFile, rows: list[dict[str, Any]]) -> bool:
