@@ -535,6 +535,9 @@ HOSTILE: dict[str, bytes] = {
     + b"\n[STEP] step=4 "
     + b"action=" * 14_000,
     "called.json": json.dumps({"steps": [{"thought": "t", "action": "a(" * 50_000, "observation": "o"}]}).encode(),
+    "episodes.log": b"Question: a\nThought: b\nAction: c[d]\nObservation: e\nThought: b\nObservation: e\n" * 11_000,
+    "uses.md": (b"_**User**_\n\nfix\n\n_**Agent**_\n\n%b\n\n" * 2)
+    % (b"", b'<tool-use data-tool-name="Read">\nx\n' * 15_000),
     "deep.jsonl": jsonl([SAID[0], SAID[1]]) + b'{"data": ' * 300 + b"1" + b"}" * 300 + b"\n",
 }
 

@@ -50,6 +50,23 @@ def test_a_log_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("bought milk at step 3\nand went home\n")
     assert takers(run_file(path)) == []
+    path.write_text("the web server was replaced\nits kv cache is warm\n" * 3)
+    assert takers(run_file(path)) == []
+
+
+@pytest.mark.parametrize("logged", ["", "2026-01-01 10:00:00,123 - agent - INFO - "])
+def test_agents_who_speak_of_servers_and_caches_are_read_as_transcripts(tmp_path: Path, logged: str) -> None:
+    path = tmp_path / "transcript.log"
+    said = ("User: please restart the web server", "Assistant: the server restarted, the kv cache is warm", "Tool: ok")
+    path.write_text("".join(f"{logged}{line}\n" for line in said * 6))
+    assert takers(run_file(path)) == ["plain_transcripts"]
+
+
+@pytest.mark.parametrize("stamp", ["INFO 06-27 10:00:00 ", "[2026-06-27 10:00:00 TP0] ", "(Engine pid=7) WARNING ", ""])
+def test_an_engines_lines_on_weights_and_caches_are_read_from_logs_only(tmp_path: Path, stamp: str) -> None:
+    path = tmp_path / "engine.log"
+    path.write_text(f"{stamp}Loading weights took 3 s\n{stamp}Reset prefix cache\n{stamp}ready\n")
+    assert takers(run_file(path)) == (["engine_log"] if stamp else [])
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
+from ptt.diagnostics.parsers import plain_transcripts
 from ptt.diagnostics.parsers.io.console_files import NAMES, SUFFIXES
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, is_torn, torn_line
@@ -21,6 +23,11 @@ OF_ENGINE: Final = (
 )
 SPEAKS: Final = re.compile(rb"(?i)" + OF_ENGINE)
 """What an engine says of itself, or a worker that serves one."""
+LOGGED: Final = re.compile(
+    rb"(?m)^[^\n]{0,80}?(?:\b\d{1,2}:\d\d:\d\d\b|\b(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b)[^\n]*"
+)
+"""A line with the time or the level that a logger writes; prose about servers and caches has none."""
+MIN_LOGGED: Final = 2  # of such lines
 TELLING: Final = re.compile(
     rb"(?i)(?<![a-z_])(?:global_|train_|start_)?(?:step|rollout|iteration)(?:_id)?[ =:#_]{1,3}(\d{1,9})(?![\d/.])|"
     + OF_ENGINE
@@ -38,7 +45,11 @@ def recognises(file: RunFile) -> bool:
     if not (name.endswith(SUFFIXES) or name in NAMES) or b"\0" in head or TRAINS.search(head):
         return False
     found = _setup(head)
-    return bool(found.settings) or len(found.packages) >= MIN_PACKAGES or SPEAKS.search(head) is not None
+    if found.settings or len(found.packages) >= MIN_PACKAGES:
+        return True
+    if SPEAKS.search(head) is None or sum(1 for _ in islice(LOGGED.finditer(head), MIN_LOGGED)) < MIN_LOGGED:
+        return False
+    return not plain_transcripts.recognises(file)
 
 
 def _setup(beginning: bytes) -> Context:

@@ -8,7 +8,7 @@ comes again before each exchange (`Question: ...`, `TASK 3 | reward=0.0`).
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -77,7 +77,7 @@ UNKNOWN: Final = "?"  # before the name of a speaker who may be the agent
 MAX_NAMED, MIN_NAMED = 2, 2  # words of such a name, and turns by it
 DECORATED: Final = re.compile(r"(?:\*\*|__|_\*\*|#{1,6} |-{3,} ?|={3,} ?|\[)\W{0,4}[A-Z]")
 TOOL_USE: Final = re.compile(
-    r"<tool-use\b[^>\n]{0,200}data-tool-name=\"(?P<name>[^\"\n]{1,120})\"[^>\n]{0,200}>(?P<text>.{0,100000}?)</tool-use>",
+    r"<tool-use\b[^>\n]{0,200}data-tool-name=\"(?P<name>[^\"\n]{1,120})\"[^>\n]{0,200}>(?P<text>.*?)</tool-use>",
     re.DOTALL,
 )
 """A call and its result as SpecStory writes them since its version 2."""
@@ -190,13 +190,17 @@ def transcripts(text: str) -> Iterator[Transcript]:
     starts = _episodes(text, marks)
     sections = _sections(text) if len(starts) > 1 else []
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        inside = [mark for mark in marks if start <= mark.start < end]
+        inside = marks[bisect_left(marks, start, key=_start) : bisect_left(marks, end, key=_start)]
         if inside:
             found = _transcript(text, start, end, inside)
             said = [success for at, success in sections if at <= start]
             if said and not found.labels.keys() & {"success", "reward"}:
                 found.labels["success"] = said[-1]
             yield found
+
+
+def _start(mark: Mark) -> int:
+    return mark.start
 
 
 def _sections(text: str) -> list[tuple[int, bool]]:
@@ -404,11 +408,12 @@ def _with_calls(message: Message, *, answered: bool) -> None:
 
 def _with_results(message: Message) -> Iterator[Message]:
     """Yield a turn, and the results that stand in it behind its calls."""
-    used = list(TOOL_USE.finditer(message["content"])) if message["role"] == "assistant" else []
+    before, end, rest = message["content"].rpartition("</tool-use>")  # behind it each opening would search to the end
+    used = list(TOOL_USE.finditer(before + end)) if message["role"] == "assistant" else []
     if used:
         calls = [{"id": f"use-{at}-{one.start()}", "function": {"name": one["name"], "arguments": ""}}
                  for at, one in enumerate(used)]  # fmt: skip
-        yield message | {"content": TOOL_USE.sub("", message["content"]).strip(), "tool_calls": calls}
+        yield message | {"content": (TOOL_USE.sub("", before + end) + rest).strip(), "tool_calls": calls}
         for call, one in zip(calls, used, strict=True):
             blocks = FENCED.findall(one["text"])
             yield {"role": "tool", "tool_call_id": call["id"], "content": blocks[-1][1] if blocks else ""}
