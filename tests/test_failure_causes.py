@@ -86,7 +86,7 @@ def test_nothing_outside_of_the_policy_is_named_without_a_sign(tmp_path: Path) -
     "name", ["rewards/format_error_rate", "verifier/invalid_answer_frac", "rollout/context_length_error_ratio"]
 )
 def test_answers_that_the_policy_spoils_are_no_scorer_that_fails(name: str, tmp_path: Path) -> None:
-    found = found_in(tmp_path, lambda step: {name: 0.7 if step > 50 else 0.01} | fell(step))
+    found = found_in(tmp_path, lambda step: {name: 0.7 if step > 50 else 0.01, **fell(step)})
     assert "cause_1" not in found["reward-fell"].evidence
 
 
