@@ -60,7 +60,7 @@ HOST: Final = ROOT / "sample_logs" / "healthy" / "trainer_state.json"
 ARCHIVES: Final = "archives/"
 ARCHIVED: Final = ("sample_logs/healthy/trainer_state.json", "flat.jsonl.gz", "completions/completions_00003.parquet")
 TEARS: Final = ("cut", "torn")  # what leaves a file that is visibly damaged, whatever it was
-TESTED_AT_EVERY_BYTE: Final = ("tensorboard", "console_log", "metrics_csv", "mlflow_files")
+TESTED_AT_EVERY_BYTE: Final = ("tensorboard", "console_log", "engine_log", "metrics_csv", "mlflow_files")
 """A cut of these may fall between two records, or behind a digit, and leave nothing torn;
 tests/parsers/test_damaged_samples.py knows."""
 

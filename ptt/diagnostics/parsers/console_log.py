@@ -21,7 +21,7 @@ from ptt.diagnostics.parsers.io.console_context import ConsoleContext
 from ptt.diagnostics.parsers.io.console_files import LINE_BYTES, is_too_long, recognises, segments
 from ptt.diagnostics.parsers.io.console_incidents import SampleLines, Silence
 from ptt.diagnostics.parsers.io.console_lines import ConsoleRow, overwritten
-from ptt.diagnostics.parsers.io.console_pairs import Counter
+from ptt.diagnostics.parsers.io.console_pairs import CODE_FILES, Counter
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, is_torn, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED, MetricColumns, framework_facts
@@ -270,7 +270,8 @@ class ConsoleReader:
 
     def _add(self, columns: MetricColumns, step: int, row: ConsoleRow) -> None:
         for name, value in row.values.items():
-            columns.add(step, name, value, None, self.context.number)  # which orders rows that were held back
+            if not name.endswith(CODE_FILES):
+                columns.add(step, name, value, None, self.context.number)  # which orders rows that were held back
 
     def flush(self) -> Iterator[Piece]:
         """Yield rows whose step is known; hold the others back as long as bars may place them."""

@@ -240,7 +240,7 @@ def pairs_of(text: str, *, spaced: bool = True) -> tuple[Values, bool]:
         for name, number, percent in (*PROSE.findall(segment), *(SPACED.findall(segment) if spaced else ())):
             if is_metric_name(_bare(name)):
                 values.setdefault(_bare(name), printed_number(number, percent))
-    for name in [one for one in values if one in SHOWN_ONLY or one.endswith(CODE_FILES)]:
+    for name in SHOWN_ONLY & values.keys():
         del values[name]
     return values, compact or "|" in text
 

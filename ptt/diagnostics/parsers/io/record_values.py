@@ -215,11 +215,11 @@ def _several(text: str) -> Iterator[Any]:
 
 def _first_cells(file: RunFile) -> list[Any]:
     head = file.readable_head.decode("utf-8", "replace").removeprefix("\ufeff")
-    names = next(csv.reader(io.StringIO(head.partition("\n")[0])), [])
-    told = {plain_key(name) for name in names} & {*TEXT, *NAME}
-    if not told and SPELT not in file.readable_head:
-        return []
     try:
+        names = next(csv.reader(io.StringIO(head.partition("\n")[0], newline="")), [])
+        told = {plain_key(name) for name in names} & {*TEXT, *NAME}
+        if not told and SPELT not in file.readable_head:
+            return []
         rows = list(itertools.islice(csv.DictReader(io.StringIO(head, newline="")), LOOKED))
     except csv.Error:
         return []
