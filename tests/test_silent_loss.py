@@ -146,6 +146,11 @@ UNRECOGNISED: dict[str, tuple[str, Edit, str]] = {
         lambda data: data[:59],
         "it has no end",
     ),
+    "a pickle cut behind a full stop": (
+        "dumped/5/gen_batch.dp",
+        lambda _: b"\x80\x04\x95" + (3860).to_bytes(8, "little") + b"\x8c\rverl.",
+        "no end",
+    ),
     "the first bytes of a pickle": ("dumped/5/gen_batch.dp", lambda data: b"x" + data[1:], "not those of torch or"),
     "a pickle in a zip file": ("hook/step_1.pt", replaced(b"mask", b"musk"), "a zip file"),
     "a header that is cut": ("hook/step_3.safetensors", lambda data: data[:80], "whose header"),

@@ -183,6 +183,8 @@ BEGINNINGS: Final[dict[tuple[str, ...], tuple[tuple[bytes, ...], str]]] = {
 LOOKED_AT: Final = 4  # pieces of a packed text, of 256 kB at most
 MAX_PICKLE: Final = 16 << 20  # unpacked to see whether it is whole; that of a large model takes some hundred kB
 STOP: Final = b"."  # that a pickle ends with
+FRAME: Final = b"\x95"  # behind the protocol, from 4 on: then come eight bytes of the frame's length
+FRAME_HEAD: Final = 11
 LOOKED_LINES: Final = 3  # that formats are recognised by
 
 
@@ -201,7 +203,7 @@ def damage(file: RunFile) -> str:
         return "It is Parquet that is cut or damaged: its footer cannot be read."
     if head.startswith(LOCAL) and _is_damaged_zip(file):
         return "It is a zip file, as torch, NumPy and Inspect write, that is cut or damaged."
-    if name.endswith((".pkl", ".pickle", ".dp")) and _last_byte(file) != STOP:
+    if name.endswith((".pkl", ".pickle", ".dp")) and (_last_byte(file) != STOP or _is_short_of_its_frame(file, head)):
         return "It is a pickle that is cut or damaged: it has no end."
     if name.endswith(".safetensors") and _is_damaged_safetensors(file, head):
         return "It is safetensors whose header is cut or damaged."
@@ -230,6 +232,11 @@ def _last_byte(file: RunFile) -> bytes:
             return handle.read(1)
     except OSError:  # gone, or empty
         return b""
+
+
+def _is_short_of_its_frame(file: RunFile, head: bytes) -> bool:
+    """Return whether a pickle is shorter than its first frame says (PEP 3154): a cut may leave a stop's byte last."""
+    return head[2:3] == FRAME and file.size < FRAME_HEAD + int.from_bytes(head[3:FRAME_HEAD], "little")
 
 
 def _is_damaged_safetensors(file: RunFile, head: bytes) -> bool:
