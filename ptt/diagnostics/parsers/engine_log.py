@@ -25,8 +25,9 @@ SPEAKS: Final = re.compile(rb"(?i)" + OF_ENGINE)
 """What an engine says of itself, or a worker that serves one."""
 LOGGED: Final = re.compile(
     rb"(?m)^[^\n]{0,80}?(?:\b\d{1,2}:\d\d:\d\d\b|\b(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b)[^\n]*"
+    rb"|^\W{0,4}(?:step|rollout|iteration)[ =:#_]{1,3}\d[^\n]*"
 )
-"""A line with the time or the level that a logger writes; prose about servers and caches has none."""
+"""A line with the time or the level that a logger writes, or one that begins with a step; prose has none."""
 MIN_LOGGED: Final = 2  # of such lines
 TELLING: Final = re.compile(
     rb"(?i)(?<![a-z_])(?:global_|train_|start_)?(?:step|rollout|iteration)(?:_id)?[ =:#_]{1,3}(\d{1,9})(?![\d/.])|"
