@@ -26,7 +26,7 @@ class Replay:
     """Prompts of earlier steps that come again, in their order, from a new start on."""
 
     restart: int  # the last step before it
-    last: int  # recorded step of which this holds
+    last: int  # the last recorded step whose prompts come again
     earlier: int  # the step whose prompts come first
     share: float  # of the recorded prompts of these steps
 

@@ -245,7 +245,7 @@ COMPANION: Final = re.compile(
 )
 """Names of what tells that a stretch's samples were of another kind: their lengths, and counts of what went wrong."""
 LONG_DIP_VALUES: Final = 60  # of a series: three levels need as many
-COMPANION_SDS: Final = 5.0  # of the series that dates the stretch, of which a few dozen are tried
+COMPANION_SDS: Final = 5.0  # of the series that dates the stretch; high, because a few dozen series are tried
 REWARD_SDS: Final = 2.5  # of the reward at either end of a stretch that another series dates: one chance in 26 000
 
 

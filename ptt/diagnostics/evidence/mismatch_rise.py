@@ -72,7 +72,7 @@ def _part(metrics: Mapping[str, Series]) -> bool:
 
 
 def tail_growth(spread: Series, mean: Series) -> float:
-    """Return how many times more a spread has grown than its mean; 1 where it cannot be told."""
+    """Return the growth of a spread over the growth of its mean; 1 where either is unknown."""
     _, one, two = np.intersect1d(spread.finite()[0], mean.finite()[0], return_indices=True)
     above, below = spread.finite()[1][one], mean.finite()[1][two]
     ratios = above[below > 0] / below[below > 0]

@@ -85,7 +85,7 @@ def _logged_groups(metrics: Mapping[str, Series]) -> PromptGroups | None:
 
 
 def _counted_groups(right: Series, wrong: Series, mixed: Series | None) -> PromptGroups | None:
-    """Read groups that are logged as counts: whole numbers, of which one total is asked at every step."""
+    """Read groups that are logged as counts: whole numbers with the same sum at every step."""
     if mixed is None:
         return None
     at = np.intersect1d(np.intersect1d(right.finite()[0], wrong.finite()[0]), mixed.finite()[0])

@@ -21,7 +21,7 @@ from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 MIN_CALLS: Final = 4  # log calls that make a start a run: with fewer, the later one's values win there anyway
-MIN_SHORT_STARTS: Final = 3  # most of which end before MIN_CALLS calls: with two, one may be another process
+MIN_SHORT_STARTS: Final = 3  # where most are shorter than MIN_CALLS calls; one of only two may be another process
 COMPLETE: Final = 0.5  # of the longest start's calls: from here on the last start counts as complete
 FROM_START: Final = 1.5  # logging intervals within which a start begins where the first did
 MAX_FALLS: Final = 0.2  # of the calls: more falls mean parallel writers, which go back at every step

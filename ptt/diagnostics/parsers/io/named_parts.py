@@ -35,7 +35,7 @@ IDENTITY: Final = ("toolcallid", "callid", "tooluseid", "toolid", "invocationid"
 FAILURES: Final = frozenset({"error", "failed", "failure", "fail", "exception", "timeout", "timedout", "denied",
                              "rejected"})  # fmt: skip
 SUCCESSES: Final = frozenset({"success", "ok", "succeeded", "completed", "complete", "done", "finished", "passed"})
-NAMED: Final = re.compile(r"[\w./:@-]{1,120}(?:<\|channel\|>\w{1,20})?")  # a harmony parser may leave the channel
+NAMED: Final = re.compile(r"[\w./:@-]{1,120}(?:<\|channel\|>\w{1,20})?")  # OpenAI's harmony channel may follow
 CALLED: Final = re.compile(r"\s*([A-Za-z_][\w.-]{0,80})\s*[\[({](.*)[\])}]\s*", re.DOTALL)
 OPENED: Final = re.compile(r"\s*([A-Za-z_][\w-]{0,80})\[")
 WRITTEN: Final = ("name", "tool_call_id", "status")
