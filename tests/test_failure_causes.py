@@ -50,7 +50,7 @@ def test_groups_of_one_explain_gradients_that_are_exactly_0(size: int, named: bo
     settings = f"adv_estimator: grpo\nlearning_rate: 0.001\nmax_steps: 900\ntrain_env:\n  group_size: {size}\n"
     found = found_in(tmp_path, lambda _step: {"grad_norm": 0.0}, config_yaml=settings)["gradient-vanished"]
     assert (found.evidence.get("cause_1") == "group-of-one") == named
-    assert ("groups of one sample" in found.claim) == named
+    assert ("groups of one sample" in found.likely_cause) == named
 
 
 def fell(step: int) -> Row:
@@ -73,12 +73,12 @@ def test_a_line_that_begins_where_the_reward_falls_names_the_cause(line: str, ca
     found = found_in(tmp_path, fell, train_log=said)
     named = [one for one in found.values() if one.evidence.get("cause_1") == cause]
     assert named, {one.id: one.claim for one in found.values()}
-    assert "likely cause" in named[0].claim
+    assert named[0].likely_cause
 
 
 def test_nothing_outside_of_the_policy_is_named_without_a_sign(tmp_path: Path) -> None:
     found = found_in(tmp_path, fell)
-    assert "likely cause" not in found["reward-fell"].claim
+    assert not found["reward-fell"].likely_cause
     assert "cause_1" not in found["reward-fell"].evidence
 
 
@@ -96,7 +96,7 @@ def test_a_filter_that_is_off_and_a_limit_of_no_evaluation_explain_nothing(tmp_p
         "generator:\n  sampling_params: {max_generate_length: 8192}\n"
         "  eval_sampling_params: {max_generate_length: 2048}\n"
     )
-    assert "likely cause" not in found_in(tmp_path, fell, config_yaml=settings)["reward-fell"].claim
+    assert not found_in(tmp_path, fell, config_yaml=settings)["reward-fell"].likely_cause
 
 
 @pytest.mark.parametrize(("limit", "told"), [(512, True), (4096, False)])

@@ -110,9 +110,9 @@ def test_what_happened_is_told_in_plain_words(samples: dict[str, Diagnosis]) -> 
     )
 
 
-@pytest.mark.parametrize(("cause", "meant"), [("", True), ("; likely cause: the scorer cannot read", False)])
-def test_a_claim_that_names_its_cause_is_not_explained_by_the_policy(cause: str, meant: bool) -> None:
-    fell = finding_of("reward-fell", link=Link.REWARD, claim=f"The reward fell{cause}")
+@pytest.mark.parametrize(("context", "meant"), [((), True), (("likely cause: the scorer cannot read",), False)])
+def test_a_finding_that_names_its_cause_is_not_explained_by_the_policy(context: tuple[str, ...], meant: bool) -> None:
+    fell = finding_of("reward-fell", link=Link.REWARD, claim="The reward fell", context=context)
     judged = healthy_diagnosis(run_of())
     judged = dataclasses.replace(
         judged, findings=(fell,), verdict=dataclasses.replace(judged.verdict, headline=f"{fell.claim}.")

@@ -38,8 +38,8 @@ def judged(folder: Path, lines: Mapping[int, Sequence[str]], metrics: Metrics = 
 
 
 def fall_of(found: Diagnosis) -> str:
-    (claim,) = [one.claim for one in found.findings if one.id == "reward-fell"]
-    return claim
+    (fall,) = [one for one in found.findings if one.id == "reward-fell"]
+    return "; ".join((fall.claim, *fall.context))
 
 
 def test_a_line_that_begins_where_the_reward_breaks_is_quoted_with_its_number(tmp_path: Path) -> None:

@@ -102,6 +102,10 @@ class Answer(StrEnum):
     CANNOT_SAY = "cannot_say"
 
 
+LIKELY: Final = "likely cause: "
+"""Begins the sentence of a finding's context that names the cause."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One failure this run shows, with its numbers and the limit they passed."""
@@ -119,11 +123,17 @@ class Finding:
     held_from_step: int | None = None  # the first logged step, where it held there already: then it has no onset
     limit_passed_step: int | None = None  # where that is another step: at which what grew was above the limit
     limit_passed_interval: Steps | None = None
+    context: tuple[str, ...] = ()  # sentences: what the logs show where it sets in, and its likely cause
     evidence: Mapping[str, JsonScalar] = field(default_factory=dict)
     causes: tuple[str, ...] = ()
     confirm: tuple[str, ...] = ()  # the smallest look or experiment that tells this from its rivals
     next: tuple[str, ...] = ()  # what to do once it is confirmed, in the order an expert would
     consequence_of: str | None = None
+
+    @property
+    def likely_cause(self) -> str:
+        """The sentence that names its likely cause in this run; empty where none is named."""
+        return next((text for text in self.context if text.startswith(LIKELY)), "")
 
     @property
     def seen_step(self) -> int | None:

@@ -28,7 +28,7 @@ from ptt.diagnostics.evidence.excursions import (
     SeriesExcursions,
     facts_of,
 )
-from ptt.diagnostics.model import Severity
+from ptt.diagnostics.model import LIKELY, Severity
 from ptt.diagnostics.rules.interface import Broken, Finding, Healthy, Limits, NotJudged, Verdict
 from ptt.diagnostics.rules.single_series import logged, metric_evidence
 from ptt.diagnostics.statistics.arrays import FloatArray
@@ -221,19 +221,19 @@ def confirm_of(recurrence: Recurrence) -> tuple[str, ...]:
     return tuple(looks)
 
 
-def cause_words(recurrence: Recurrence) -> str:
-    """Return what is likely behind what the excursions go with, as the end of a claim.
+def cause_words(recurrence: Recurrence) -> tuple[str, ...]:
+    """Return what is likely behind what the excursions go with, as a finding's context.
 
     Of events after which an engine may hold other weights: where engine and trainer disagree, or answers do not end.
     """
     event = event_of(recurrence)
     if event is None:
-        return ""
+        return ()
     lengths = recurrence.of(LENGTH)
     endless = lengths is not None and lengths.value >= ENDLESS * lengths.level
     if event.kind in OF_WEIGHTS and not (is_engine(recurrence) or endless):
-        return ""
-    return f"; likely cause: {CAUSES.get(event.kind, (f'what sets {event.kind} apart',))[0]}"
+        return ()
+    return (f"{LIKELY}{CAUSES.get(event.kind, (f'what sets {event.kind} apart',))[0]}",)
 
 
 def typical(values: FloatArray) -> float:

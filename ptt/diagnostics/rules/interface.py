@@ -49,6 +49,7 @@ class Finding:
     held_from_step: int | None = None
     evidence: Mapping[str, JsonScalar] = field(default_factory=dict)
     causes: tuple[str, ...] = ()
+    context: tuple[str, ...] = ()
     confirm: tuple[str, ...] = ()
     next: tuple[str, ...] = ()
 

@@ -244,6 +244,7 @@ class _Finding(_Part):
     causes: Texts
     next: Texts  # what confirms it comes first there, and cannot be separated from the rest
     consequence_of: str | None
+    context: Texts = ()
     held_from_step: Integer | None = None
     limit_passed_step: Integer | None = None
     limit_passed_interval: StepInterval | None = None

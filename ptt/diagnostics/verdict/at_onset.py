@@ -101,9 +101,11 @@ def _parted(finding: Finding, evidence: Evidence) -> Finding:
             at, now = int(steps[since]), float(np.median(before[-MIN_PARTED:]))
             return replace(
                 finding,
-                claim=f"{finding.claim}; before it, from step {at} on, {series.raw_name} left its level "
-                f"({sig(early)} → {sig(now)}): engine and trainer parted first, as with a stale cache or old weights "
-                "in the engine",
+                context=(
+                    *finding.context,
+                    f"before it, from step {at} on, {series.raw_name} left its level ({sig(early)} → {sig(now)}): "
+                    "engine and trainer parted first, as with a stale cache or old weights in the engine",
+                ),
                 evidence={"engine_left_level_at": at, **finding.evidence},
             )
     return finding
@@ -172,35 +174,34 @@ def _window(finding: Finding) -> Steps:
 
 def _told(finding: Finding, evidence: Evidence, events: _Happened, lines: Sequence[Series]) -> Finding:
     first, last = _window(finding)
-    claim, facts = finding.claim, dict[str, JsonScalar]()
+    claim, told, facts = finding.claim, list[str](), dict[str, JsonScalar]()
     restart = next((step for step in events.restarts if first - 1 <= step <= last), None)
     evaluated = events.evaluation
     earlier = max((step for step in events.restarts if first - AFTER <= step < first - 1), default=None)
     if restart is None and earlier is not None and finding.link in OF_POLICY:
         facts["restart_step"] = earlier
         later = counted((finding.onset_step or first) - earlier, "step(s)")
-        claim += (
-            f"; it begins {later} after the run was started again at step {earlier}: weights or an adapter that were "
+        told.append(
+            f"it begins {later} after the run was started again at step {earlier}: weights or an adapter that were "
             "not loaded, or not as before, are as likely as the learning rate"
         )
     elif restart is not None:
         facts["restart_step"] = restart
-        if "restart" not in claim:
-            claim += f"; the run was started again at step {restart}"
+        told += [] if "restart" in claim else [f"the run was started again at step {restart}"]
     elif evaluated is not None and evaluated in (last, last - 1) and evaluated > (evidence.run.first_step or 0) + 1:
         facts["first_evaluation_step"] = evaluated
-        claim += "" if "evaluation" in claim else f"; the first evaluation was at step {evaluated}"
+        told += [] if "evaluation" in claim else [f"the first evaluation was at step {evaluated}"]
     if (failed := _failed(evidence, first, last)) is not None:
         facts |= {"failing_evaluation_step": failed.step, "failing_metric": failed.name}
-        claim += f"; in the evaluation of step {failed.step} {failed.name} went from {failed.change}"
+        told.append(f"in the evaluation of step {failed.step} {failed.name} went from {failed.change}")
         why = f"find out why {failed.name} rose: what fails there fails in training too, and is not the policy's doing"
         finding = replace(finding, confirm=(why, *finding.confirm))
     line = None if finding.id in QUOTES else _line(lines, first, last)
     if line is not None and (quote := _quote(line, evidence)) not in claim:
         facts |= {"console_line": quote, "console_lines": line.count}
         rarely = "hardly" if line.before else "never"
-        claim += f'; the console says {_times(line.count)} there, and {rarely} before: "{quote}"'
-    return replace(finding, claim=claim, evidence={**facts, **finding.evidence}) if facts else finding
+        told.append(f'the console says {_times(line.count)} there, and {rarely} before: "{quote}"')
+    return replace(finding, context=(*finding.context, *told), evidence={**facts, **finding.evidence})
 
 
 def _failed(evidence: Evidence, first: int, last: int) -> _Failed | None:

@@ -20,7 +20,7 @@ from ptt.diagnostics.evidence.mismatch_causes import MismatchAnswer, Sign, rank_
 from ptt.diagnostics.evidence.mismatch_settings import OF_EVALUATION
 from ptt.diagnostics.evidence.sample_counters import MISSING, SILENT
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Finding
+from ptt.diagnostics.model import LIKELY, Finding
 from ptt.diagnostics.parsers.io.console_incidents import UNREAD, without_loggers
 from ptt.diagnostics.wording import pct, sig
 
@@ -36,8 +36,6 @@ KINDS: Final[Mapping[str, frozenset[str]]] = {
     "evaluation": frozenset({"eval-not-following", "split-gap", "reward-hacking"}),
 }  # fmt: skip
 LEAST: Final = 2.0  # nats: one clear sign, or two that agree
-TELLS: Final = re.compile(r"likely cause|the signs point to|what the engine writes in evaluations is junk")
-"""Findings that name their cause themselves."""
 LOGGERS: Final = re.compile(r"^(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.\d]*\s+)?(?:(?:[\w.]+:\d+|\[\w+\]|[A-Z]+)\s+)*")
 MAX_QUOTE: Final = 110  # characters
 MARK: Final = 40  # characters by which a quoted line is known again
@@ -169,7 +167,7 @@ class Around:
 def with_cause(finding: Finding, evidence: Evidence, lines: Sequence[Said], restart: int | None) -> Finding:
     """Add the likeliest causes to a finding that names none itself, where signs speak for one outside of the policy."""
     kinds = {kind for kind, ids in KINDS.items() if finding.id in ids}
-    if not kinds or TELLS.search(finding.claim):
+    if not kinds or finding.likely_cause:
         return finding
     around = Around(finding=finding, evidence=evidence, lines=lines, restart=restart)
     names = [name for name, entry in table_of(TABLE).items() if kinds.intersection(entry.get("of", ()))]
@@ -178,7 +176,7 @@ def with_cause(finding: Finding, evidence: Evidence, lines: Sequence[Said], rest
         return finding
     return replace(
         finding,
-        claim=f"{finding.claim}; {_said(answer, finding.claim)}",
+        context=(*finding.context, *_said(answer, said=" ".join((finding.claim, *finding.context)))),
         evidence={**finding.evidence, **answer.evidence},
         causes=tuple(cause.title for cause in answer.causes if cause.name != "policy"),
         confirm=(answer.experiment, *finding.confirm),
@@ -186,14 +184,16 @@ def with_cause(finding: Finding, evidence: Evidence, lines: Sequence[Said], rest
     )
 
 
-def _said(answer: MismatchAnswer, claim: str) -> str:
+def _said(answer: MismatchAnswer, *, said: str) -> Iterator[str]:
+    """Yield the likely cause, and what speaks for it, less what is `said` already."""
     first, *others = answer.causes
-    fresh = [text for text in first.for_ if (text.partition('"')[2].rstrip('"')[:MARK] or text) not in claim]
-    signs = "; ".join(fresh[:MAX_SIGNS])
-    told = f"likely cause: {first.title}" + (f" ({signs})" if signs else "")
+    told = f"{LIKELY}{first.title}"
     if answer.indistinguishable and others[0].name != "policy":
-        return f"{told}, or {others[0].title} (to tell them apart: {answer.experiment})"
-    return told
+        told += f", or {others[0].title} (to tell them apart: {answer.experiment})"
+    yield told
+    fresh = [text for text in first.for_ if (text.partition('"')[2].rstrip('"')[:MARK] or text) not in said]
+    if fresh:
+        yield f"for it speaks: {'; '.join(fresh[:MAX_SIGNS])}"
 
 
 def _sign(which: str, /, **numbers: str) -> Sign:

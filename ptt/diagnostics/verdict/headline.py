@@ -159,9 +159,10 @@ def _answer(
         first = first_failure(serious) or serious[0]
         told = re.search(rf"\b(?:step|{run.step_unit}) {first.seen_step}\b", first.claim)
         since = "" if told else in_unit(since_words(first), run.step_unit)
+        likely = f" {first.likely_cause[:1].upper()}{first.likely_cause[1:]}." if first.likely_cause else ""
         return RunVerdict(
             status=Status.UNSTABLE if worst is Severity.CRITICAL else Status.SUSPECT,
-            headline=f"{first.claim}, {since}." if since else f"{first.claim}.",
+            headline=f"{first.claim}, {since}.{likely}" if since else f"{first.claim}.{likely}",
             first_broken_link=first.link,
             next=_next([first, *(root for root in roots if root is not first)]),
         )

@@ -373,7 +373,7 @@ def _kind_of(key: str, otherwise: Treat, of: Mapping[str, JsonScalar]) -> Treat:
 # what stands in a record of a rule of the user's own for everything that it says
 SILENCE: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("claim", "reason"), OF_A_RULE),
-    **dict.fromkeys(("causes", "confirm", "next", "missing"), ()),
+    **dict.fromkeys(("context", "causes", "confirm", "next", "missing"), ()),
     **dict.fromkeys(("unit", "enable"), ""),
     "evidence": {},
     "slice": None,

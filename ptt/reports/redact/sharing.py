@@ -80,7 +80,7 @@ FIELDS: Final[Mapping[type, Mapping[str, Treat]]] = {
     model.Finding: _columns(
         "severity link observed limit unit onset_step onset_interval held_from_step limit_passed_step "
         "limit_passed_interval",
-        id=Treat.RULE, claim=S, slice=Treat.SLICE, evidence=Treat.EVIDENCE, causes=S, confirm=S, next=S,
+        id=Treat.RULE, claim=S, context=S, slice=Treat.SLICE, evidence=Treat.EVIDENCE, causes=S, confirm=S, next=S,
         consequence_of=Treat.RULE,
     ),
     model.AuditRow: _columns(

@@ -14,6 +14,7 @@ from ptt.diagnostics.model import Answer, Diagnosis, Finding, Link, Severity, St
 from ptt.reports.run.view import meaning
 from ptt.reports.text.consequences import (
     consequences_sentence,
+    context_sentences,
     first_failure,
     first_failure_sentence,
     limit_words,
@@ -96,7 +97,8 @@ def happened(diagnosis: Diagnosis, *, short: bool = False) -> list[str]:
         tail = _factors(diagnosis) or grew(diagnosis) if found else ""
         followed = consequences_sentence(diagnosis)
         means = "" if short and followed else _meaning(first, sentences=1 if short else 2)
-        sentences = [first_failure_sentence(diagnosis), _moved(first, diagnosis), means, followed, tail]
+        told = context_sentences(first, said=diagnosis.verdict.headline)
+        sentences = [first_failure_sentence(diagnosis), *told, _moved(first, diagnosis), means, followed, tail]
     else:
         outcome = diagnosis.outcome  # what the curves did stands beside it; of tokens that nobody recorded no word
         judged = diagnosis.signature.aggregates.status != "cannot_say" and not (short and outcome is not None)
@@ -164,7 +166,7 @@ def _moved(finding: Finding, diagnosis: Diagnosis) -> str:
 
 def _meaning(finding: Finding, *, sentences: int) -> str:
     """Return the first sentences of why such a failure matters; none where its claim names a cause outside of it."""
-    if "likely cause:" in finding.claim:
+    if finding.likely_cause:
         return ""
     text = " ".join(SENTENCE_END.split(meaning(finding))[:sentences])
     return f"{text[:1].upper()}{text[1:]}"

@@ -84,6 +84,7 @@ def findings_json(diagnosis: Diagnosis, version: str) -> str:
             "findings": [
                 {
                     **fields_of(finding, "id", "severity", "link", "slice", "onset_step", "onset_interval", "claim"),
+                    **({"context": finding.context} if finding.context else {}),
                     **({} if finding.held_from_step is None else fields_of(finding, "held_from_step")),
                     **(
                         {}

@@ -14,7 +14,7 @@ from ptt.reports.run.answers import NOTHING_TO_DO, happened, tail_first
 from ptt.reports.run.audit import recomputed_line
 from ptt.reports.run.ledger import ledger_line
 from ptt.reports.run.outcome import said_beside_headline
-from ptt.reports.text.consequences import consequence_counts, first_failure, limit_words, roots
+from ptt.reports.text.consequences import consequence_counts, context_sentences, first_failure, limit_words, roots
 from ptt.reports.text.names import LINKS, SEVERITIES, joined, sentence, slice_name, status_word
 from ptt.reports.text.numbers import count, counted, number
 from ptt.reports.text.sanitize import safe, shortened
@@ -25,6 +25,7 @@ from ptt.reports.text.why import SIGNATURE, after_slice, core_coverage, crashes,
 MAX_FINDINGS = 3
 LOST_REWARD = 2 / 3  # of the best level: whoever reads of anything else has to read of this
 MAX_REASONS = 2  # sentences under Why; the report has all
+MAX_TOLD = 2  # more of what the logs show at the onset
 MAX_KNOWN = 2  # known causes; the report has all
 MAX_AREAS = 3  # named of what was not judged; more are counted
 MAX_STEPS = 2  # the rest stands in the report
@@ -109,7 +110,9 @@ def _limit(diagnosis: Diagnosis) -> Iterator[str]:
 def _reasons(diagnosis: Diagnosis) -> Sequence[str]:
     """Return the sentences that carry the verdict; of tail growth one line of numbers, the rest is in the report."""
     if not tail_first(diagnosis):
-        return happened(diagnosis, short=True)[:MAX_REASONS]
+        first = first_failure(diagnosis)
+        told = 0 if first is None else len(context_sentences(first, said=diagnosis.verdict.headline))
+        return happened(diagnosis, short=True)[: MAX_REASONS + min(told, MAX_TOLD)]
     return [text for text in (crashes(diagnosis), _by_thirds(diagnosis)) if text]
 
 
@@ -159,7 +162,8 @@ def found_lines(diagnosis: Diagnosis) -> Iterator[Text]:
         text = Text(SEVERITIES[finding.severity], style=SEVERITY_STYLES[finding.severity])
         since = in_unit(since_words(finding, count), diagnosis.run.step_unit)
         text.append(f" {', '.join(filter(None, (LINKS[finding.link].lower(), since)))}: ", style="default")
-        text.append_text(cell(sentence(finding.claim), style="default"))
+        cause = sentence(finding.likely_cause)
+        text.append_text(cell(f"{sentence(finding.claim)} {cause}".rstrip(), style="default"))
         if counts[id(finding)]:
             text.append(f" And {counts[id(finding)]} that follow from it.", style="dim")
         yield text

@@ -63,6 +63,11 @@ def first_failure_sentence(diagnosis: Diagnosis) -> str:
     return sentence(_dated(first))
 
 
+def context_sentences(finding: Finding, *, said: str = "") -> list[str]:
+    """Say what the logs show where a finding sets in, and its likely cause; what was `said` is not said again."""
+    return [text for text in map(sentence, finding.context) if text not in said]
+
+
 def consequences_sentence(diagnosis: Diagnosis) -> str:
     """Say what followed from the first failure: the worst two in their own words, the others by their number."""
     first = first_failure(diagnosis)

@@ -12,6 +12,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.mismatch_causes import MismatchAnswer, MismatchCause, Sign, rank_causes
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
+from ptt.diagnostics.model import LIKELY
 from ptt.diagnostics.rules.interface import Finding
 from ptt.diagnostics.rules.single_series import aligned, selected
 from ptt.diagnostics.statistics.arrays import IntArray
@@ -195,13 +196,11 @@ def with_causes(finding: Finding, evidence: Evidence, *own: Sign, keep: int | No
     named, pair = answer.first.title, answer.indistinguishable
     if pair is not None:
         named = f"{named} or {answer.causes[1].title}"
-    points = "" if own else f"; the signs point to {named}"  # a rule's own sign is its claim
-    if answer.undecided and not own:
-        points = f"; the signs leave it open whether it is {named}, or another: an experiment tells"
+    likely = f"{LIKELY}{named}" + (", or another: the signs leave it open" if answer.undecided else "")
     log = (f"so that metrics tell: log {answer.record}",) if answer.record else ()
     return replace(
         finding,
-        claim=finding.claim + points,
+        context=finding.context if own or finding.context else (likely,),  # a rule's own sign is its claim
         causes=tuple(_cause_words(cause, answer.first) for cause in answer.causes),
         confirm=(answer.experiment, *log, *(finding.confirm if keep is None else ())),
         next=(answer.setting, *(finding.next if keep is None else finding.next[-keep:])),

@@ -58,8 +58,8 @@ def _finding(recurrence: Recurrence, evidence: Evidence, limits: Limits) -> Find
         severity=Severity.LOW if alone else Severity.HIGH if gross and share >= HIGH_SHARE else Severity.MEDIUM,
         claim=f"Engine and trainer disagree at {pct(share)} of the steps and agree at the others: "
         f"{lead.series.raw_name} rises to {sig(highest)} at {steps_words(lead)}{when_words(recurrence)}, "
-        f"and is {sig(typical(lead.levels))} around them{beside_words(recurrence, skip=MISMATCHES)}"
-        f"{cause_words(recurrence)}",
+        f"and is {sig(typical(lead.levels))} around them{beside_words(recurrence, skip=MISMATCHES)}",
+        context=cause_words(recurrence),
         observed=highest,
         limit=limit,
         unit="probability" if "prob_diff" in name else "ratio" if zero else "nats",
@@ -83,7 +83,7 @@ def _finding(recurrence: Recurrence, evidence: Evidence, limits: Limits) -> Find
         ),
     )
     ranked = with_causes(finding, evidence, keep=2)
-    return replace(finding, evidence=ranked.evidence) if cause_words(recurrence) else ranked
+    return replace(finding, evidence=ranked.evidence) if finding.context else ranked
 
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:

@@ -78,7 +78,8 @@ def _finding(recurrence: Recurrence, evidence: Evidence, limits: Limits) -> Find
     return Finding(
         severity=Severity.LOW if single else Severity.HIGH if gone else Severity.MEDIUM,
         claim=f"The reward falls to {sig(value)} at {steps_words(lead)}{when_words(recurrence)} and recovers; it is "
-        f"{sig(level)} around them{beside_words(recurrence, skip=(REWARD,))}{cause_words(recurrence)}",
+        f"{sig(level)} around them{beside_words(recurrence, skip=(REWARD,))}",
+        context=cause_words(recurrence),
         observed=share,
         limit=limits["fell"],
         unit="of the level",
