@@ -19,12 +19,12 @@ class Comparison(comparison.Comparison):
 
     def __repr__(self) -> str:
         """Return the headline, the arms, and what is most telling."""
-        from ptt.reports.compare.texts import summary
+        from ptt.reports.compare.terminal import summary
 
         return summary(self)
 
     def _repr_html_(self) -> str:
-        from ptt.reports.compare.texts import notebook_card
+        from ptt.reports.compare.terminal import notebook_card
 
         return notebook_card(self)
 

@@ -24,7 +24,9 @@ from ptt.diagnostics.traces.compare import TraceSide, compare_traces
 from ptt.object_stores.client import is_url
 from ptt.object_stores.remote_paths import RemotePaths, shown
 from ptt.reports.compare.html import render_compare_page, write_compare_figures
-from ptt.reports.compare.texts import compare_json, compare_markdown, print_comparison
+from ptt.reports.compare.markdown import compare_markdown
+from ptt.reports.compare.terminal import print_comparison
+from ptt.reports.compare.texts import compare_json
 from ptt.reports.figures.faults import FigureFault
 from ptt.reports.output import write_text
 from ptt.reports.text.terminal import open_console

@@ -19,7 +19,9 @@ from ptt import api
 from ptt.cli.app import app
 from ptt.diagnostics.compare.comparison import Comparison, blind, late_words
 from ptt.reports.compare.html import render_compare_page
-from ptt.reports.compare.texts import compare_json, compare_markdown, print_comparison
+from ptt.reports.compare.markdown import compare_markdown
+from ptt.reports.compare.terminal import print_comparison
+from ptt.reports.compare.texts import compare_json
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "sample_logs"

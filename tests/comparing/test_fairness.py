@@ -22,7 +22,8 @@ from ptt.diagnostics.compare.divergence_onset import Statistic, divergence_table
 from ptt.diagnostics.compare.sentences import headline_of, sentences_of
 from ptt.diagnostics.statistics.autocorrelated_mean import estimate_means, subtract_means
 from ptt.reports.compare.html import growth_tables
-from ptt.reports.compare.texts import arm_rows, compare_markdown, divergence_rows, metrics_counted
+from ptt.reports.compare.markdown import compare_markdown
+from ptt.reports.compare.texts import arm_rows, divergence_rows, metrics_counted
 from ptt.reports.figures.compare.arms import arm_styles
 from ptt.reports.figures.compare.forest import FIGURE
 

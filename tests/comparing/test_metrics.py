@@ -25,7 +25,9 @@ from ptt.diagnostics.compare.metric_differences import compare_levels
 from ptt.diagnostics.evidence.logged_metrics import Logged
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.autocorrelated_mean import estimate_means
-from ptt.reports.compare.texts import compare_json, compare_markdown, print_comparison
+from ptt.reports.compare.markdown import compare_markdown
+from ptt.reports.compare.terminal import print_comparison
+from ptt.reports.compare.texts import compare_json
 
 STEPS = 240
 

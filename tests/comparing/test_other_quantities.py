@@ -17,7 +17,9 @@ from ptt.diagnostics.compare.comparison import Arm, Comparison, Member
 from ptt.diagnostics.model import Agreement, AuditRow
 from ptt.diagnostics.schema import METRICS
 from ptt.reports.compare.html import render_compare_page
-from ptt.reports.compare.texts import compare_json, compare_markdown, print_comparison
+from ptt.reports.compare.markdown import compare_markdown
+from ptt.reports.compare.terminal import print_comparison
+from ptt.reports.compare.texts import compare_json
 
 STEPS = 240
 K1 = AuditRow(

@@ -16,7 +16,9 @@ from judged_runs import compared_runs
 from rich.console import Console
 
 from ptt.diagnostics.compare.comparison import Comparison
-from ptt.reports.compare.texts import MAX_FIGURES, TABLES, compare_json, compare_markdown, print_comparison
+from ptt.reports.compare.markdown import MAX_FIGURES, compare_markdown
+from ptt.reports.compare.terminal import print_comparison
+from ptt.reports.compare.texts import TABLES, compare_json
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
