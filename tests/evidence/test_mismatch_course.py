@@ -129,6 +129,16 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {SKYRL: (0.004 + 0.0006 * np.where(AT > 45, AT - 45, AT) ** 2) * NOISE, "reward/avg_raw_reward": MOVING},
         {"enable_prefix_caching": True},
     ),
+    "a level that falls far at once and begins again": (
+        "cache-not-cleared",
+        {NEMO: 1 + 0.018 * np.exp(np.where(AT > 47, AT - 47, AT) / 25.0) * NOISE**0.3, "train/reward": MOVING},
+        {},
+    ),
+    "a saw below the limit": (
+        "stale-weights",
+        {TRL: (0.012 + 0.006 * (AT % 6)) * NOISE**0.3, "reward": MOVING},
+        {"update_weights_interval": 6},
+    ),
     "prompts that come again": (
         "cache-not-cleared",
         {"training/rollout_probs_diff_mean": np.where(AT < 21, 0.004, 0.09) * NOISE, "training/epoch": (AT - 1) // 20},
@@ -285,6 +295,14 @@ def spikes_of(mismatch: Series, *spans: tuple[int, int]) -> tuple[Recurrence, ..
     found = tuple(Excursion(first=first, last=last, extreme=first) for first, last in spans)
     off = Excursions(side=1, spans=found, level=np.zeros(STEPS), distance=9.0, gap=9.0, p_value=0.0, gap_p_value=0.0)
     return (Recurrence(lead=SeriesExcursions(series=mismatch, excursions=off)),)
+
+
+@pytest.mark.parametrize(("depth", "told"), [(0.006, True), (0.001, False), (0.002, False)])
+def test_a_saw_below_the_limit_is_told_where_it_is_deep_and_nears_the_limit(
+    depth: float, told: bool, tmp_path: Path
+) -> None:
+    found = ptt.diagnose(run_in(tmp_path, {TRL: (0.012 + depth * (AT % 6)) * NOISE**0.3, "reward": MOVING})).findings
+    assert [finding.severity.name for finding in found if finding.id == "engine-mismatch"] == ["LOW"] * told
 
 
 @pytest.mark.parametrize("every", [1, 10])

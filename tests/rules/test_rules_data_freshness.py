@@ -183,7 +183,7 @@ def test_a_cache_that_events_empty_is_left_to_engine_mismatch() -> None:
     assert "only every 20 steps" in found.claim
     cache = (sign("falls_restart", name="kl", when="21, 41"), sign("prefix_caching", setting="it is on"))
     assert not isinstance(judged("stale-rollouts", logged, mismatch_signs=cache), Broken)
-    assert "outlives the weights" in broken(judged("engine-mismatch", logged, mismatch_signs=cache)).claim
+    assert "outlives the weights" in broken(judged("engine-mismatch", logged, mismatch_signs=cache)).likely_cause
 
 
 def test_the_answer_to_the_lag_is_a_plain_count_of_pairs() -> None:

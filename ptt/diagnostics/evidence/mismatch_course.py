@@ -30,6 +30,7 @@ from ptt.diagnostics.evidence.mismatch_rise import (
     AT_ONCE,
     BESIDE,
     EARLY,
+    FELL,
     FIRST_VALUES,
     GREW,
     SPREADS,
@@ -37,6 +38,8 @@ from ptt.diagnostics.evidence.mismatch_rise import (
     growth_of,
     jump_of,
     own_limit,
+    resets_of,
+    saw_of,
     tail_growth,
 )
 from ptt.diagnostics.evidence.mismatch_settings import configured_signs, told_signs
@@ -46,7 +49,6 @@ from ptt.diagnostics.evidence.training_setup import TrainingSetup
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.level_jump import scatter_of
 from ptt.diagnostics.statistics.recurring_excursions import find_coincidences
-from ptt.diagnostics.statistics.sawtooth import find_sawtooth
 from ptt.diagnostics.statistics.trend import classify_trend
 from ptt.diagnostics.statistics.within_groups import within_correlation
 from ptt.diagnostics.wording import pct, sig
@@ -67,7 +69,6 @@ LONGER: Final = 1.5  # times the length of the first answers
 STEADY: Final = 2.0  # times, either way: a level that stays
 MIXED: Final = 0.2  # of the last values at least lie on either side of the first ones' median
 REACHED: Final = 0.7  # of the last level, in the first tenth of the run: it grows no further
-FELL: Final = 5.0  # times below the level around it
 LOW: Final = 0.3  # of the distance at which a step disagrees
 FAR_BEYOND: Final = 4.0  # times it: rounding does not reach it
 LARGE: Final = 0.5  # nats of mean |r|: tokens of two different contexts or models
@@ -291,24 +292,25 @@ def _growth(level: Series, limit: float, late: float, metrics: Mapping[str, Seri
 def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tuple[str, str] | None:
     """Return with which kind of event the mismatch falls back to agreement, and when in words."""
     steps, values = level.steps, level.values
-    teeth, lasting = find_sawtooth(steps, values), list[int]()
-    if teeth is not None and float(values.max()) > limit:
+    teeth, lasting = saw_of(level, limit), resets_of(level, AGREES * limit)
+    if teeth is not None:
         at = np.array(teeth.falls, np.int64)
+    elif len(lasting) and values[lasting[0] - 1] > limit:
+        at = steps[lasting]
     else:
         begin = int(np.argmax(values > limit))
         around = float(np.median(values[begin:]))
         low = (values <= AGREES * limit) & (values * FELL <= around)
         low &= np.arange(len(values)) > begin
-        begins = np.flatnonzero(low & ~np.append(False, low[:-1]))
-        lasting = [first for first in begins.tolist() if low[first : first + EARLY].sum() == EARLY]  # and came again
-        at = steps[lasting or begins]
-        if around <= limit or not (len(at) > 1 or lasting) or low.sum() > len(values) / 3:
+        at = steps[low & ~np.append(False, low[:-1])]
+        if around <= limit or len(at) < 2 or low.sum() > len(values) / 3:
             return None
     named = find_coincidences(steps, at, {kind: happened[kind] for kind in KINDS if kind in happened}, rate=TIMING_RATE)
     shown = ", ".join(str(step) for step in at[:4].tolist())
-    if named:
-        return KINDS[named[0].kind], shown
-    if teeth is None and not lasting and ((len(at) > 1 and _within(level, limit)) or _scatters(values, limit)):
+    if named:  # a restart sends weights, too
+        kinds = [KINDS[one.kind] for one in named]
+        return ("restart" if "restart" in kinds else kinds[0]), shown
+    if teeth is None and not len(lasting) and (_within(level, limit) or _scatters(values, limit)):
         return None  # single values fall so by their noise
     return ("regular" if teeth is not None else "alone"), shown
 
