@@ -25,7 +25,7 @@ STEPS = 80
 AT = np.arange(1, STEPS + 1)
 NOISE = np.exp(0.1 * np.random.default_rng(5).normal(size=STEPS))
 TRL, SKYRL = "sampling/sampling_logp_difference/mean", "policy/rollout_train_logprobs_abs_diff_mean"
-NEMO = "train/token_mult_prob_error"
+NEMO, SLIME = "train/token_mult_prob_error", "train/train_rollout_logprob_abs_diff"
 GROWING = 0.01 + 0.4 * (1 - np.exp(-AT / 20.0)) * (AT > 2)
 
 
@@ -138,6 +138,27 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "stale-weights",
         {TRL: (0.012 + 0.006 * (AT % 6)) * NOISE**0.3, "reward": MOVING},
         {"update_weights_interval": 6},
+    ),
+    "a trainer with Megatron's dropout": (
+        "trainer-dropout",
+        {SLIME: 0.86 * NOISE, "rollout/raw_reward": FLAT},
+        {"attention_dropout": 0.1, "hidden_dropout": 0.1, "rollout_temperature": 1.0, "rollout_top_p": 1.0},
+    ),
+    "a trainer whose rows are padded": (
+        "padding",
+        {"rollout_corr/log_ppl_abs_diff": 1.8 * NOISE**0.3, "critic/score/mean": FLAT},
+        {"actor_rollout_ref": {"model": {"use_remove_padding": False}, "rollout": {"temperature": 1.0, "top_p": 1.0}}},
+    ),
+    "a trainer that differs from itself": (
+        "kernel",
+        {NEMO: 1.06 + 0.005 * NOISE, "train/probs_ratio": 1.002 * NOISE**0.001},
+        {"grpo": {"num_prompts_per_step": 64, "num_generations_per_prompt": 16},
+         "policy": {"train_global_batch_size": 1024, "generation": {"temperature": 1.0, "top_p": 1.0}}},
+    ),
+    "weights that never move, and a level that does": (
+        "kernel",
+        {SLIME: 0.12 * NOISE**8, "train/grad_norm": 0.0 * AT},
+        {"rollout_temperature": 1.0, "rollout_top_p": 1.0},
     ),
     "prompts that come again": (
         "cache-not-cleared",
@@ -269,6 +290,8 @@ SAID: tuple[tuple[dict[str, Any], str], ...] = (
     ({"top_k": 50}, "sampling is truncated (top_k=50)"),
     ({"reward_model.rollout.temperature": 0.7, "user_model.top_p": 0.9, "actor_rollout_ref.ref.top_k": 5}, ""),
     ({"actor_rollout_ref.rollout.min_p": 0.1}, "sampling is truncated (actor_rollout_ref.rollout.min_p=0.1)"),
+    ({"lora_dropout": 0.05, "use_peft": False}, "no adapter is trained (use_peft=False)"),
+    ({"attention_dropout": 0.0, "hidden_dropout": 0}, "the trainer drops no activations (attention_dropout=0.0)"),
     ({"router_replay.mode": "R2"}, ""),
     ({"actor.attn_impl": "sdpa"}, ""),  # no other trainer packs with it
     (
@@ -282,6 +305,24 @@ SAID: tuple[tuple[dict[str, Any], str], ...] = (
 @pytest.mark.parametrize(("settings", "said"), SAID, ids=lambda one: str(one)[:60])
 def test_settings_say_one_thing_or_nothing(settings: dict[str, Any], said: str) -> None:
     assert [*signs_of(STEADY, settings=settings)[len(signs_of(STEADY)) :]] == [said] * bool(said)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"train_batch_size": 64, "ppo_mini_batch_size": 64, "ppo_epochs": 1}, True),
+        ({"train_batch_size": 64, "ppo_mini_batch_size": 64, "ppo_epochs": 2}, False),
+        ({"train_batch_size": 64, "ppo_mini_batch_size": 16}, False),
+        ({"train_batch_size": 64, "ppo_mini_batch_size": 64, "bypass_mode": True}, False),
+        ({}, False),
+    ],
+)
+def test_a_trainer_differs_from_itself_only_where_nothing_else_moves_its_ratio(
+    settings: dict[str, Any], told: bool
+) -> None:
+    said = signs_of(STEADY, series_of("kl/old", 0.01 * NOISE), settings=settings)
+    assert any("differs from itself" in text for text in said) == told
+    assert not any("itself" in text for text in signs_of(STEADY, series_of("kl/old", 0 * NOISE), settings=settings))
 
 
 @pytest.mark.parametrize(("before", "after", "lost"), [(-1.0, -1.1, False), (-1.0, -3.0, True), (0.5, 0.1, True)])

@@ -226,17 +226,15 @@ def _saw(mismatches: list[Mismatch], evidence: Evidence) -> Finding | None:
         top, low = (float(np.median(values[places])) for places in (at - 1, at))
         return Finding(
             severity=Severity.LOW,
-            claim=f"Inference engine and trainer come apart and together again: {series.raw_name} climbs to {sig(top)}, "
-            f"near its limit of {limit:g}, and falls to {sig(low)} every {teeth.interval} steps",
+            claim=f"Inference engine and trainer come apart and together again: {series.raw_name} climbs to "
+            f"{sig(top)}, near its limit of {limit:g}, and falls to {sig(low)} every {teeth.interval} steps",
             observed=top,
             limit=limit,
             unit=_unit(series, zero),
             onset_step=int(steps[0]),
             evidence=series_evidence(series, highest=top, lowest=low, interval=teeth.interval),
             causes=(),
-            confirm=(
-                f"what happens in the run every {teeth.interval} steps: a weight update, an evaluation, a cleared cache?",
-            ),
+            confirm=(f"what happens every {teeth.interval} steps: a weight update, an evaluation, a cleared cache?",),
             next=("only then add truncated importance weights",),
         )
     return None
