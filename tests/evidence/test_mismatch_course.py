@@ -160,6 +160,16 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {SLIME: 0.12 * NOISE**8, "train/grad_norm": 0.0 * AT},
         {"rollout_temperature": 1.0, "rollout_top_p": 1.0},
     ),
+    "bitwise at the first step alone": (
+        "stale-weights",
+        {"train/vllm_kl": np.where(AT == 1, 0.0, 1e-5) * NOISE},
+        {"actor.batch_invariant": True, "vllm.batch_invariant": True, "temperature": 1.0},
+    ),
+    "an engine over two nodes": (
+        "kernel",
+        {SLIME: 0.12 * NOISE},
+        {"rollout_num_gpus_per_engine": 16, "num_gpus_per_node": 8, "rollout_temperature": 1.0, "rollout_top_p": 1.0},
+    ),
     "prompts that come again": (
         "cache-not-cleared",
         {"training/rollout_probs_diff_mean": np.where(AT < 21, 0.004, 0.09) * NOISE, "training/epoch": (AT - 1) // 20},
@@ -292,6 +302,13 @@ SAID: tuple[tuple[dict[str, Any], str], ...] = (
     ({"actor_rollout_ref.rollout.min_p": 0.1}, "sampling is truncated (actor_rollout_ref.rollout.min_p=0.1)"),
     ({"lora_dropout": 0.05, "use_peft": False}, "no adapter is trained (use_peft=False)"),
     ({"attention_dropout": 0.0, "hidden_dropout": 0}, "the trainer drops no activations (attention_dropout=0.0)"),
+    ({"rollout.load_format": "dummy", "lora_rank": 0}, "no adapter is trained (lora_rank=0)"),  # and not of verl
+    ({"rollout_num_gpus_per_engine": 8, "num_gpus_per_node": 8}, ""),
+    ({"rollout.dtype": "torch.bfloat16", "megatron.dtype": "bf16", "fsdp_config.dtype": "float32"}, ""),
+    (
+        {"rollout.dtype": "float16", "megatron.dtype": "bfloat16"},
+        "the engine computes in another number type than the trainer (rollout.dtype=float16)",
+    ),
     ({"router_replay.mode": "R2"}, ""),
     ({"actor.attn_impl": "sdpa"}, ""),  # no other trainer packs with it
     (
@@ -344,6 +361,14 @@ def test_a_saw_below_the_limit_is_told_where_it_is_deep_and_nears_the_limit(
 ) -> None:
     found = ptt.diagnose(run_in(tmp_path, {TRL: (0.012 + depth * (AT % 6)) * NOISE**0.3, "reward": MOVING})).findings
     assert [finding.severity.name for finding in found if finding.id == "engine-mismatch"] == ["LOW"] * told
+
+
+@pytest.mark.parametrize("promise", [True, False])
+def test_a_mismatch_that_leaves_zero_is_told_where_both_sides_promise_to_agree(promise: bool, tmp_path: Path) -> None:
+    settings = {"batch_invariant": promise, "temperature": 1.0}
+    run_in(tmp_path, {"train/vllm_kl": np.where(AT == 1, 0.0, 1e-5) * NOISE}, settings)
+    found = [finding.severity.name for finding in ptt.diagnose(tmp_path).findings if finding.id == "engine-mismatch"]
+    assert found == ["LOW"] * promise
 
 
 @pytest.mark.parametrize("every", [1, 10])

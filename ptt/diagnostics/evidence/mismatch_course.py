@@ -49,6 +49,7 @@ from ptt.diagnostics.evidence.mismatch_rise import (
     STILL,
     growth_of,
     jump_of,
+    left_zero,
     own_limit,
     resets_of,
     saw_of,
@@ -141,6 +142,8 @@ def metric_signs(
     level, limit = measured
     told = by_tokens and level.name not in metrics
     course = [] if told else list(_course(level, limit, excursions, happened, metrics))
+    if not told and not course and left_zero(level, setup.settings):
+        course = list(_from_zero(level))
     course += [*_reordered(metrics), *_masked(metrics)]
     if not course and not told:
         return ()
@@ -243,6 +246,13 @@ def _course(
     elif first > limit:
         yield sign("rises" if late > first else "sinks", **numbers)
         yield from _by_length(level, metrics)
+
+
+def _from_zero(level: Series) -> Iterator[Sign]:
+    values, late = level.values, float(np.median(level.values[-level.width :]))
+    yield sign("left_zero", name=level.raw_name, late=sig(late))
+    if np.median(values[1 : max(EARLY, len(values) // 10)]) >= REACHED * late:
+        yield sign("levels_off")
 
 
 def _broke_at_once(level: Series, limit: float, late: float) -> bool:

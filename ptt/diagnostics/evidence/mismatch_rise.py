@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.arrays import IntArray
 from ptt.diagnostics.statistics.sawtooth import Sawtooth, find_sawtooth
 
@@ -27,6 +28,11 @@ SPREADS: Final = (
 STILL: Final = 1.3  # times the first level, over a third of the run: the updates alone do not move it
 AT_ONCE: Final = 5.0  # times from one step to the next: a jump
 AT_ALL_STEPS: Final = 0.9
+PROMISES: Final = (
+    "batch_invariant", "true_on_policy_mode", "enable_deterministic_inference",
+    "sglang_enable_deterministic_inference", "deterministic_mode",
+)  # fmt: skip
+"""Settings under which both sides are to compute alike, whatever the batch."""
 FELL: Final = 5.0  # times below the level around it
 SAW: Final = 2.0  # times, by which a level falls back regularly: noise and lengths move it less
 SAW_TOP: Final = 0.5  # of the limit, that the level reaches before it falls
@@ -72,6 +78,15 @@ def resets_of(level: Series, agrees: float) -> IntArray:
     fell = medians[:-EARLY] >= FELL * medians[EARLY:]
     fell &= (windows.max(axis=1)[EARLY:] <= agrees) & (values[EARLY - 1 : -EARLY] > agrees)
     return np.flatnonzero(fell) + EARLY
+
+
+def left_zero(level: Series, settings: Mapping[str, JsonScalar]) -> bool:
+    """Return whether a mismatch is 0 to the bit at first and never again, though kernels are to compute alike."""
+    promised = "bit_wise" in level.raw_name or any(
+        value is True for key, value in settings.items() if key.rpartition(".")[2] in PROMISES
+    )
+    values = level.values
+    return promised and len(values) >= 2 * EARLY and values[0] == 0 and bool((values[1:] > 0).mean() >= AT_ALL_STEPS)
 
 
 def jump_of(level: Series, limit: float) -> int | None:

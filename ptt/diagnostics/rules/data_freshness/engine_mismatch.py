@@ -16,7 +16,8 @@ noise from 0.03 nats on. A note from 0.003 nats on, and where rollouts a few ver
 hardly anything else differs, but a single token by more than 10 nats at most steps (2.5 where the sequences
 that are masked for such tokens have them on one side). Low where sampling is truncated and the mean ratio lies below 1
 step after step, and where a mismatch falls back at regular steps from half of its limit or more, while no lag of the
-rollouts is logged. Medium where nothing but the mean ratio is logged, and it lies above 1.3 at nearly all steps.
+rollouts is logged; and where the settings promise kernels that compute alike and a mismatch is 0 to the bit at the
+first step alone. Medium where nothing but the mean ratio is logged, and it lies above 1.3 at nearly all steps.
 Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
 is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
@@ -36,7 +37,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.mismatch_causes import sign
 from ptt.diagnostics.evidence.mismatch_course import MEASURES, RATIO_ABOVE, STAYS_BELOW, masked_on_one_side
-from ptt.diagnostics.evidence.mismatch_rise import EARLY, GREW, own_limit, saw_of
+from ptt.diagnostics.evidence.mismatch_rise import EARLY, GREW, left_zero, own_limit, saw_of
 from ptt.diagnostics.evidence.mismatch_tokens import NOTICED, MismatchPattern
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
@@ -122,8 +123,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return with_causes(alone, evidence, keep=1)
     if not findings and (sided := _one_sided(evidence)) is not None:
         return sided
-    if not findings and (saw := _saw(mismatches, evidence)) is not None:
-        return with_causes(saw, evidence, keep=1)
+    if not findings and (within := _saw(mismatches, evidence) or _left_zero(mismatches, evidence)) is not None:
+        return with_causes(within, evidence, keep=1)
     if not findings:
         return Healthy(reason=_within(mismatches))
     if _untrained(evidence):
@@ -235,6 +236,32 @@ def _saw(mismatches: list[Mismatch], evidence: Evidence) -> Finding | None:
             evidence=series_evidence(series, highest=top, lowest=low, interval=teeth.interval),
             causes=(),
             confirm=(f"what happens every {teeth.interval} steps: a weight update, an evaluation, a cleared cache?",),
+            next=("only then add truncated importance weights",),
+        )
+    return None
+
+
+def _left_zero(mismatches: list[Mismatch], evidence: Evidence) -> Finding | None:
+    """Return the finding on two sides that are to compute alike, do so at the first step, and never again."""
+    for series, limit, _, zero in mismatches:
+        steps, values = series.finite()
+        away = replace(
+            series, steps=steps, values=np.abs(values - zero), flags=series.flags[np.isfinite(series.values)]
+        )
+        if series.name not in MEASURES or lag_of(evidence) is not None or not left_zero(away, evidence.settings):
+            continue
+        late = float(np.median(away.values[1:]))
+        return Finding(
+            severity=Severity.LOW,
+            claim=f"Inference engine and trainer are to compute alike, and do so at the first step alone: "
+            f"{series.raw_name} is {zero:g} there and {sig(zero + late)} later",
+            observed=zero + late,
+            limit=limit,
+            unit=_unit(series, zero),
+            onset_step=int(steps[1]),
+            evidence=series_evidence(series, later=late),
+            causes=(),
+            confirm=("score one sequence on both sides right after a weight update: equal to the bit?",),
             next=("only then add truncated importance weights",),
         )
     return None
