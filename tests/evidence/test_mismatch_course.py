@@ -363,6 +363,17 @@ def test_a_saw_below_the_limit_is_told_where_it_is_deep_and_nears_the_limit(
     assert [finding.severity.name for finding in found if finding.id == "engine-mismatch"] == ["LOW"] * told
 
 
+@pytest.mark.parametrize(("high", "told"), [(0.04, True), (0.015, False)])
+def test_a_rise_within_the_limit_is_told_where_it_goes_with_weight_updates(
+    high: float, told: bool, tmp_path: Path
+) -> None:
+    rises = np.where(AT % 13 == 1, high, 0.008) * NOISE**0.3
+    run_in(tmp_path, {TRL: rises, "timing/weight_sync": np.where(AT % 13 == 1, 9.0, 0.0)})
+    found = [finding for finding in ptt.diagnose(tmp_path).findings if finding.id == "engine-mismatch"]
+    causes = [(one.severity.name, str(one.evidence["cause_1"])[:7]) for one in found]
+    assert causes == [("LOW", "weights")] * told  # not synced, or in part
+
+
 @pytest.mark.parametrize("promise", [True, False])
 def test_a_mismatch_that_leaves_zero_is_told_where_both_sides_promise_to_agree(promise: bool, tmp_path: Path) -> None:
     settings = {"batch_invariant": promise, "temperature": 1.0}

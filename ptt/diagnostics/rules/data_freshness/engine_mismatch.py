@@ -15,9 +15,10 @@ Low too where the recorded tokens differ by less, from 0.01 nats on, but by a pa
 noise from 0.03 nats on. A note from 0.003 nats on, and where rollouts a few versions old explain it. And low where
 hardly anything else differs, but a single token by more than 10 nats at most steps (2.5 where the sequences
 that are masked for such tokens have them on one side). Low where sampling is truncated and the mean ratio lies below 1
-step after step, and where a mismatch falls back at regular steps from half of its limit or more, while no lag of the
-rollouts is logged; and where the settings promise kernels that compute alike and a mismatch is 0 to the bit at the
-first step alone. Medium where nothing but the mean ratio is logged, and it lies above 1.3 at nearly all steps.
+step after step. While no lag of the rollouts is logged, low too where a mismatch falls back at regular steps from half
+of its limit or more; where it rises threefold to half of the limit at restarts, evaluations or weight updates; and
+where settings promise kernels that compute alike and it is 0 to the bit at the first step alone. Medium where nothing
+but the mean ratio is logged, and it lies above 1.3 at nearly all steps.
 Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
 is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
@@ -30,14 +31,13 @@ Source: veRL's FAQ (probabilities: above 0.01 bad, below 0.005 fine) and rollout
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.mismatch_causes import sign
-from ptt.diagnostics.evidence.mismatch_course import MEASURES, RATIO_ABOVE, STAYS_BELOW, masked_on_one_side
-from ptt.diagnostics.evidence.mismatch_rise import EARLY, GREW, left_zero, own_limit, saw_of
+from ptt.diagnostics.evidence.mismatch_course import RATIO_ABOVE, STAYS_BELOW, masked_on_one_side
+from ptt.diagnostics.evidence.mismatch_rise import EARLY, GREW, own_limit
 from ptt.diagnostics.evidence.mismatch_tokens import NOTICED, MismatchPattern
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import Link, Severity
@@ -50,6 +50,7 @@ from ptt.diagnostics.rules.data_freshness import (
     trainer_pair,
     with_causes,
 )
+from ptt.diagnostics.rules.data_freshness.within_limits import Mismatch, unit_of, within_limits
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.policy_update import shows_small_numbers
 from ptt.diagnostics.rules.single_series import (
@@ -91,15 +92,6 @@ METRICS = (
 )  # fmt: skip
 
 
-class Mismatch(NamedTuple):
-    """A recorded difference between engine and trainer, and how to judge it."""
-
-    series: Series
-    limit: float
-    fine: float | None  # the limit of a low finding, where there is one
-    zero: float  # what no difference at all would be
-
-
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge each recorded measure against its own limit; report the first that breaks it."""
     mismatches = _mismatches(evidence, limits)
@@ -123,7 +115,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return with_causes(alone, evidence, keep=1)
     if not findings and (sided := _one_sided(evidence)) is not None:
         return sided
-    if not findings and (within := _saw(mismatches, evidence) or _left_zero(mismatches, evidence)) is not None:
+    if not findings and (within := within_limits(mismatches, evidence)) is not None:
         return with_causes(within, evidence, keep=1)
     if not findings:
         return Healthy(reason=_within(mismatches))
@@ -209,62 +201,6 @@ def _one_sided(evidence: Evidence) -> Finding | None:
         sign("top_p", setting=f"{key}={top_p:g}"),
     )
     return with_causes(finding, evidence, *signs, keep=1)
-
-
-def _saw(mismatches: list[Mismatch], evidence: Evidence) -> Finding | None:
-    """Return the finding on a mismatch that climbs to near its limit and falls back at regular steps."""
-    for series, limit, _, zero in mismatches:
-        if series.name not in MEASURES or lag_of(evidence) is not None:
-            continue  # how old rollouts are is logged: stale-rollouts judges it
-        steps, values = series.finite()
-        away = replace(
-            series, steps=steps, values=np.abs(values - zero), flags=series.flags[np.isfinite(series.values)]
-        )
-        teeth = saw_of(away, limit - zero)
-        if teeth is None:
-            continue
-        at = np.maximum(np.searchsorted(steps, teeth.falls), 1)
-        top, low = (float(np.median(values[places])) for places in (at - 1, at))
-        return Finding(
-            severity=Severity.LOW,
-            claim=f"Inference engine and trainer come apart and together again: {series.raw_name} climbs to "
-            f"{sig(top)}, near its limit of {limit:g}, and falls to {sig(low)} every {teeth.interval} steps",
-            observed=top,
-            limit=limit,
-            unit=_unit(series, zero),
-            onset_step=int(steps[0]),
-            evidence=series_evidence(series, highest=top, lowest=low, interval=teeth.interval),
-            causes=(),
-            confirm=(f"what happens every {teeth.interval} steps: a weight update, an evaluation, a cleared cache?",),
-            next=("only then add truncated importance weights",),
-        )
-    return None
-
-
-def _left_zero(mismatches: list[Mismatch], evidence: Evidence) -> Finding | None:
-    """Return the finding on two sides that are to compute alike, do so at the first step, and never again."""
-    for series, limit, _, zero in mismatches:
-        steps, values = series.finite()
-        away = replace(
-            series, steps=steps, values=np.abs(values - zero), flags=series.flags[np.isfinite(series.values)]
-        )
-        if series.name not in MEASURES or lag_of(evidence) is not None or not left_zero(away, evidence.settings):
-            continue
-        late = float(np.median(away.values[1:]))
-        return Finding(
-            severity=Severity.LOW,
-            claim=f"Inference engine and trainer are to compute alike, and do so at the first step alone: "
-            f"{series.raw_name} is {zero:g} there and {sig(zero + late)} later",
-            observed=zero + late,
-            limit=limit,
-            unit=_unit(series, zero),
-            onset_step=int(steps[1]),
-            evidence=series_evidence(series, later=late),
-            causes=(),
-            confirm=("score one sequence on both sides right after a weight update: equal to the bit?",),
-            next=("only then add truncated importance weights",),
-        )
-    return None
 
 
 def _ratio_above(evidence: Evidence) -> Finding | None:
@@ -430,7 +366,7 @@ def _finding(mismatch: Mismatch, evidence: Evidence) -> Finding | None:
         severity=severity,
         claim=f"Inference engine and trainer disagree on the sampled tokens: {series.raw_name} has stayed above "
         f"{sig(excess.limit) if own else format(excess.limit, 'g')}{within}",
-        unit=_unit(series, zero),
+        unit=unit_of(series, zero),
         **measured(excess, observed=excess.peak),
         evidence=series_evidence(series, last_mean=excess.last) | ({"own_level": level} if own else {}),
         causes=(
@@ -450,11 +386,6 @@ def _finding(mismatch: Mismatch, evidence: Evidence) -> Finding | None:
             "only then add truncated importance weights",
         ),
     )
-
-
-def _unit(series: Series, zero: float) -> str:
-    named = {"prob_diff": "probability", "frac": "share"}
-    return next((unit for word, unit in named.items() if word in series.name), "ratio" if zero else "nats")
 
 
 RULE = rule(
