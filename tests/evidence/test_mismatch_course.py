@@ -474,10 +474,18 @@ def test_engines_that_are_started_again_answer_with_other_weights(tmp_path: Path
     assert "restart of an engine" in found.claim
 
 
-@pytest.mark.parametrize(("correlation", "accused"), [(0.9994, False), (0.995, True)])
-def test_probabilities_that_rounding_sets_apart_are_healthy(correlation: float, accused: bool, tmp_path: Path) -> None:
-    metrics = {"training/rollout_probs_diff_mean": 0.0058 * NOISE, "training/rollout_probs_diff_max": 0.18 * NOISE,
-               "training/rollout_actor_probs_pearson_corr": correlation + 0 * AT}  # fmt: skip
+@pytest.mark.parametrize(
+    ("correlation", "worst", "accused"),
+    [(0.9994, 0.18, False), (0.995, 0.18, True), (None, 0.18, False), (None, 0.7, True), (None, None, True)],
+)
+def test_probabilities_that_rounding_sets_apart_are_healthy(
+    correlation: float | None, worst: float | None, accused: bool, tmp_path: Path
+) -> None:
+    metrics = {"training/rollout_probs_diff_mean": 0.0058 * NOISE}
+    if worst is not None:
+        metrics["training/rollout_probs_diff_max"] = worst * NOISE
+    if correlation is not None:
+        metrics["training/rollout_actor_probs_pearson_corr"] = correlation + 0 * AT
     assert (engine_mismatch(tmp_path, metrics) is not None) == accused
 
 

@@ -3,12 +3,12 @@
 What: one of these stays above its limit: the mean difference of probabilities 0.01; the KL between engine and trainer
 0.1 nats a token (either sign); the mean of exp |difference of logprobs| 1.05; the mean absolute difference of logprobs
 0.05 nats, logged or from recorded tokens, or of the mean logprobs of whole sequences; the share of importance ratios
-that the cap cuts 0.05. From a tenth of the KL's limit, or half of the probabilities' (unless both sides' correlate as
-rounded ones do), up to the limit the finding is low; it is also low where the recorded tokens of both sides do not show
-what is logged. High where the peak is ten times the limit, or a tenth of the gradient's weight lies
-on tokens that the cap on the engine's weights cuts (of the ratios, where only their share is logged). Its causes are
-ranked by the signs for and against each: how the mismatch begins, grows and falls back, the events that it goes with,
-the settings, and the recorded tokens.
+that the cap cuts 0.05. From a tenth of the KL's limit, or half of the probabilities' (unless no token is far off, and
+both sides' correlate as rounded ones do where that is logged), up to the limit the finding is low; it is also low where
+the recorded tokens of both sides do not show what is logged. High where the peak is ten times the limit, or a tenth of
+the gradient's weight lies on tokens that the cap on the engine's weights cuts (of the ratios, where only their share is
+logged). Its causes are ranked by the signs for and against each: how the mismatch begins, grows and falls back, the
+events that it goes with, the settings, and the recorded tokens.
 Low where it leaves the run's own first values for good, by a factor of 3, and entropy, length, lag and learning rate do
 not grow with it; medium where it does so at a step, and ends above a tenth of the limit.
 Low too where the recorded tokens differ by less, from 0.01 nats on, but by a pattern that no arithmetic leaves, or by
@@ -322,10 +322,10 @@ def _mismatches(evidence: Evidence, limits: Limits) -> list[Mismatch]:
 def _rounds(evidence: Evidence) -> bool:
     """Return whether probabilities that differ little do so as rounding makes them: none by far, and all in step."""
     correlation, worst = (evidence.metrics.get(f"mismatch/{name}") for name in ("pearson", "prob_diff_max"))
-    if correlation is None or worst is None:
-        return False
-    related, far = correlation.finite()[1], worst.finite()[1]
-    return len(related) > 0 and bool(np.median(related) >= ROUNDING and np.median(far) < CERTAIN)
+    far = np.zeros(0) if worst is None else worst.finite()[1]
+    related = np.ones(1) if correlation is None else correlation.finite()[1]
+    in_step = len(related) > 0 and bool(np.median(related) >= ROUNDING)
+    return in_step and len(far) >= MIN_LOGGED and bool(np.median(far) < CERTAIN)
 
 
 def _own_rise(mismatch: Mismatch, evidence: Evidence) -> Excess | None:
