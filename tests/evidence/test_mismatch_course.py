@@ -481,7 +481,7 @@ def test_engines_that_are_started_again_answer_with_other_weights(tmp_path: Path
 def test_probabilities_that_rounding_sets_apart_are_healthy(
     correlation: float | None, worst: float | None, accused: bool, tmp_path: Path
 ) -> None:
-    metrics = {"training/rollout_probs_diff_mean": 0.0058 * NOISE}
+    metrics: dict[str, Any] = {"training/rollout_probs_diff_mean": 0.0058 * NOISE}
     if worst is not None:
         metrics["training/rollout_probs_diff_max"] = worst * NOISE
     if correlation is not None:
