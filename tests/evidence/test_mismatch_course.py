@@ -25,7 +25,7 @@ STEPS = 80
 AT = np.arange(1, STEPS + 1)
 NOISE = np.exp(0.1 * np.random.default_rng(5).normal(size=STEPS))
 TRL, SKYRL = "sampling/sampling_logp_difference/mean", "policy/rollout_train_logprobs_abs_diff_mean"
-NEMO = "train/token_mult_prob_error"
+NEMO, SLIME = "train/token_mult_prob_error", "train/train_rollout_logprob_abs_diff"
 GROWING = 0.01 + 0.4 * (1 - np.exp(-AT / 20.0)) * (AT > 2)
 
 
@@ -128,6 +128,47 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "cache-not-cleared",
         {SKYRL: (0.004 + 0.0006 * np.where(AT > 45, AT - 45, AT) ** 2) * NOISE, "reward/avg_raw_reward": MOVING},
         {"enable_prefix_caching": True},
+    ),
+    "a level that falls far at once and begins again": (
+        "cache-not-cleared",
+        {NEMO: 1 + 0.018 * np.exp(np.where(AT > 47, AT - 47, AT) / 25.0) * NOISE**0.3, "train/reward": MOVING},
+        {},
+    ),
+    "a saw below the limit": (
+        "stale-weights",
+        {TRL: (0.012 + 0.006 * (AT % 6)) * NOISE**0.3, "reward": MOVING},
+        {"update_weights_interval": 6},
+    ),
+    "a trainer with Megatron's dropout": (
+        "trainer-dropout",
+        {SLIME: 0.86 * NOISE, "rollout/raw_reward": FLAT},
+        {"attention_dropout": 0.1, "hidden_dropout": 0.1, "rollout_temperature": 1.0, "rollout_top_p": 1.0},
+    ),
+    "a trainer whose rows are padded": (
+        "padding",
+        {"rollout_corr/log_ppl_abs_diff": 1.8 * NOISE**0.3, "critic/score/mean": FLAT},
+        {"actor_rollout_ref": {"model": {"use_remove_padding": False}, "rollout": {"temperature": 1.0, "top_p": 1.0}}},
+    ),
+    "a trainer that differs from itself": (
+        "kernel",
+        {NEMO: 1.06 + 0.005 * NOISE, "train/probs_ratio": 1.002 * NOISE**0.001},
+        {"grpo": {"num_prompts_per_step": 64, "num_generations_per_prompt": 16},
+         "policy": {"train_global_batch_size": 1024, "generation": {"temperature": 1.0, "top_p": 1.0}}},
+    ),
+    "weights that never move, and a level that does": (
+        "kernel",
+        {SLIME: 0.12 * NOISE**8, "train/grad_norm": 0.0 * AT},
+        {"rollout_temperature": 1.0, "rollout_top_p": 1.0},
+    ),
+    "bitwise at the first step alone": (
+        "stale-weights",
+        {"train/vllm_kl": np.where(AT == 1, 0.0, 1e-5) * NOISE},
+        {"actor.batch_invariant": True, "vllm.batch_invariant": True, "temperature": 1.0},
+    ),
+    "an engine over two nodes": (
+        "kernel",
+        {SLIME: 0.12 * NOISE},
+        {"rollout_num_gpus_per_engine": 16, "num_gpus_per_node": 8, "rollout_temperature": 1.0, "rollout_top_p": 1.0},
     ),
     "prompts that come again": (
         "cache-not-cleared",
@@ -259,6 +300,15 @@ SAID: tuple[tuple[dict[str, Any], str], ...] = (
     ({"top_k": 50}, "sampling is truncated (top_k=50)"),
     ({"reward_model.rollout.temperature": 0.7, "user_model.top_p": 0.9, "actor_rollout_ref.ref.top_k": 5}, ""),
     ({"actor_rollout_ref.rollout.min_p": 0.1}, "sampling is truncated (actor_rollout_ref.rollout.min_p=0.1)"),
+    ({"lora_dropout": 0.05, "use_peft": False}, "no adapter is trained (use_peft=False)"),
+    ({"attention_dropout": 0.0, "hidden_dropout": 0}, "the trainer drops no activations (attention_dropout=0.0)"),
+    ({"rollout.load_format": "dummy", "lora_rank": 0}, "no adapter is trained (lora_rank=0)"),  # and not of verl
+    ({"rollout_num_gpus_per_engine": 8, "num_gpus_per_node": 8}, ""),
+    ({"rollout.dtype": "torch.bfloat16", "megatron.dtype": "bf16", "fsdp_config.dtype": "float32"}, ""),
+    (
+        {"rollout.dtype": "float16", "megatron.dtype": "bfloat16"},
+        "the engine computes in another number type than the trainer (rollout.dtype=float16)",
+    ),
     ({"router_replay.mode": "R2"}, ""),
     ({"actor.attn_impl": "sdpa"}, ""),  # no other trainer packs with it
     (
@@ -274,6 +324,24 @@ def test_settings_say_one_thing_or_nothing(settings: dict[str, Any], said: str) 
     assert [*signs_of(STEADY, settings=settings)[len(signs_of(STEADY)) :]] == [said] * bool(said)
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"train_batch_size": 64, "ppo_mini_batch_size": 64, "ppo_epochs": 1}, True),
+        ({"train_batch_size": 64, "ppo_mini_batch_size": 64, "ppo_epochs": 2}, False),
+        ({"train_batch_size": 64, "ppo_mini_batch_size": 16}, False),
+        ({"train_batch_size": 64, "ppo_mini_batch_size": 64, "bypass_mode": True}, False),
+        ({}, False),
+    ],
+)
+def test_a_trainer_differs_from_itself_only_where_nothing_else_moves_its_ratio(
+    settings: dict[str, Any], told: bool
+) -> None:
+    said = signs_of(STEADY, series_of("kl/old", 0.01 * NOISE), settings=settings)
+    assert any("differs from itself" in text for text in said) == told
+    assert not any("itself" in text for text in signs_of(STEADY, series_of("kl/old", 0 * NOISE), settings=settings))
+
+
 @pytest.mark.parametrize(("before", "after", "lost"), [(-1.0, -1.1, False), (-1.0, -3.0, True), (0.5, 0.1, True)])
 def test_a_reward_crashes_by_its_size_whatever_its_sign(before: float, after: float, lost: bool) -> None:
     jumped, noise = series_of(MEAN, np.where(AT < 60, 0.012, 0.3) * NOISE), 0.05 * np.log(NOISE)
@@ -285,6 +353,33 @@ def spikes_of(mismatch: Series, *spans: tuple[int, int]) -> tuple[Recurrence, ..
     found = tuple(Excursion(first=first, last=last, extreme=first) for first, last in spans)
     off = Excursions(side=1, spans=found, level=np.zeros(STEPS), distance=9.0, gap=9.0, p_value=0.0, gap_p_value=0.0)
     return (Recurrence(lead=SeriesExcursions(series=mismatch, excursions=off)),)
+
+
+@pytest.mark.parametrize(("depth", "told"), [(0.006, True), (0.001, False), (0.002, False)])
+def test_a_saw_below_the_limit_is_told_where_it_is_deep_and_nears_the_limit(
+    depth: float, told: bool, tmp_path: Path
+) -> None:
+    found = ptt.diagnose(run_in(tmp_path, {TRL: (0.012 + depth * (AT % 6)) * NOISE**0.3, "reward": MOVING})).findings
+    assert [finding.severity.name for finding in found if finding.id == "engine-mismatch"] == ["LOW"] * told
+
+
+@pytest.mark.parametrize(("high", "told"), [(0.04, True), (0.015, False)])
+def test_a_rise_within_the_limit_is_told_where_it_goes_with_weight_updates(
+    high: float, told: bool, tmp_path: Path
+) -> None:
+    rises = np.where(AT % 13 == 1, high, 0.008) * NOISE**0.3
+    run_in(tmp_path, {TRL: rises, "timing/weight_sync": np.where(AT % 13 == 1, 9.0, 0.0)})
+    found = [finding for finding in ptt.diagnose(tmp_path).findings if finding.id == "engine-mismatch"]
+    causes = [(one.severity.name, str(one.evidence["cause_1"])[:7]) for one in found]
+    assert causes == [("LOW", "weights")] * told  # not synced, or in part
+
+
+@pytest.mark.parametrize("promise", [True, False])
+def test_a_mismatch_that_leaves_zero_is_told_where_both_sides_promise_to_agree(promise: bool, tmp_path: Path) -> None:
+    settings = {"batch_invariant": promise, "temperature": 1.0}
+    run_in(tmp_path, {"train/vllm_kl": np.where(AT == 1, 0.0, 1e-5) * NOISE}, settings)
+    found = [finding.severity.name for finding in ptt.diagnose(tmp_path).findings if finding.id == "engine-mismatch"]
+    assert found == ["LOW"] * promise
 
 
 @pytest.mark.parametrize("every", [1, 10])
@@ -379,10 +474,18 @@ def test_engines_that_are_started_again_answer_with_other_weights(tmp_path: Path
     assert "restart of an engine" in found.claim
 
 
-@pytest.mark.parametrize(("correlation", "accused"), [(0.9994, False), (0.995, True)])
-def test_probabilities_that_rounding_sets_apart_are_healthy(correlation: float, accused: bool, tmp_path: Path) -> None:
-    metrics = {"training/rollout_probs_diff_mean": 0.0058 * NOISE, "training/rollout_probs_diff_max": 0.18 * NOISE,
-               "training/rollout_actor_probs_pearson_corr": correlation + 0 * AT}  # fmt: skip
+@pytest.mark.parametrize(
+    ("correlation", "worst", "accused"),
+    [(0.9994, 0.18, False), (0.995, 0.18, True), (None, 0.18, False), (None, 0.7, True), (None, None, True)],
+)
+def test_probabilities_that_rounding_sets_apart_are_healthy(
+    correlation: float | None, worst: float | None, accused: bool, tmp_path: Path
+) -> None:
+    metrics: dict[str, Any] = {"training/rollout_probs_diff_mean": 0.0058 * NOISE}
+    if worst is not None:
+        metrics["training/rollout_probs_diff_max"] = worst * NOISE
+    if correlation is not None:
+        metrics["training/rollout_actor_probs_pearson_corr"] = correlation + 0 * AT
     assert (engine_mismatch(tmp_path, metrics) is not None) == accused
 
 

@@ -62,7 +62,10 @@ def test_agents_who_speak_of_servers_and_caches_are_read_as_transcripts(tmp_path
     assert takers(run_file(path)) == ["plain_transcripts"]
 
 
-@pytest.mark.parametrize("stamp", ["INFO 06-27 10:00:00 ", "[2026-06-27 10:00:00 TP0] ", "(Engine pid=7) WARNING ", ""])
+@pytest.mark.parametrize(
+    "stamp",
+    ["INFO 06-27 10:00:00 ", "[2026-06-27 10:00:00 TP0] ", "(Engine pid=7) WARNING ", "(Actor pid=7) ", "[actor] ", ""],
+)
 def test_an_engines_lines_on_weights_and_caches_are_read_from_logs_only(tmp_path: Path, stamp: str) -> None:
     path = tmp_path / "engine.log"
     path.write_text(f"{stamp}Loading weights took 3 s\n{stamp}Reset prefix cache\n{stamp}ready\n")

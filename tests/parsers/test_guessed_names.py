@@ -54,9 +54,14 @@ READ = {
     "val_accuracy": "eval/accuracy",
     "success_rate": "task/success",
     "ep_len_mean": "episode/length",
+    "train/inference_kld": "mismatch/kl",
+    "mismatch_kl": "mismatch/kl",
+    "rollout_log_prob_abs_difference": "mismatch/logp_abs_mean",
+    "vllm/logp_abs_diff": "mismatch/logp_abs_mean",
 }  # fmt: skip
 
 NOT_READ = (
+    "train/inference_kld_max", "policy/logp_abs_diff", "inference/kl_std", "rollout_logp_diff",
     "format_reward", "rewards/accuracy/mean", "env_reward", "step_reward", "shaped_reward", "baseline_reward",
     "sft_reward", "ppo/reward",
     "reward_max", "reward_min", "reward_ema", "running_reward", "cumulative_reward", "reward_time", "reward_model_loss",

@@ -92,6 +92,12 @@ ENGINES: Final = re.compile(
     r"|unhealthy)\b)"
 )
 """Lines of the console about an engine that was started again."""
+SENT: Final = re.compile(
+    r"(?i)(?=.*\b(?:update_weights|refit|weights? (?:sync\w*|transfer|broadcast|update)"
+    r"|(?:sync|broadcast|push|updat)(?:e|ed|ing)? (?:\w+ )?weights)\b)"
+    r".*\b(?:done|finished|completed?|took|in \d|sent|version \d)"
+)
+"""Lines of the console about weights that reached the engine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,6 +331,8 @@ def happened_at(
     events = tuple(events)
     said = {event.step for event in events if event.step is not None and ENGINES.search(event.text)}
     steps[ENGINE_RESTART].append(np.array(sorted(said), np.int64))
+    sent = {event.step for event in events if event.step is not None and SENT.search(event.text)}
+    steps[SYNC].append(np.array(sorted(sent) if len(sent) <= SPARSE * run.step_count else (), np.int64))
     steps[RESTART].append(np.array(sorted(_restarts(run, events, segments)), np.int64))
     epoch = metrics.get("epoch") or next(
         (one for one in other.values() if one.raw_name.rpartition("/")[2] == "epoch"), None

@@ -25,18 +25,34 @@ from ptt.diagnostics.evidence.excursions import (
     Recurrence,
 )
 from ptt.diagnostics.evidence.machines import Event
+from ptt.diagnostics.evidence.mismatch_beside import (
+    BEYOND_SCATTER,
+    NORMAL_MAD,
+    OF_LOGPROBS,
+    answers_hold,
+    own_forwards,
+    reference_beside,
+    reward_at,
+    reward_beside,
+    uneven,
+    unmoved,
+)
 from ptt.diagnostics.evidence.mismatch_causes import Sign, sign
 from ptt.diagnostics.evidence.mismatch_rise import (
     AT_ONCE,
     BESIDE,
     EARLY,
+    FELL,
     FIRST_VALUES,
     GREW,
     SPREADS,
     STILL,
     growth_of,
     jump_of,
+    left_zero,
     own_limit,
+    resets_of,
+    saw_of,
     tail_growth,
 )
 from ptt.diagnostics.evidence.mismatch_settings import configured_signs, told_signs
@@ -44,10 +60,7 @@ from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.evidence.training_setup import TrainingSetup
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
-from ptt.diagnostics.statistics.level_jump import scatter_of
 from ptt.diagnostics.statistics.recurring_excursions import find_coincidences
-from ptt.diagnostics.statistics.sawtooth import find_sawtooth
-from ptt.diagnostics.statistics.trend import classify_trend
 from ptt.diagnostics.statistics.within_groups import within_correlation
 from ptt.diagnostics.wording import pct, sig
 
@@ -59,15 +72,12 @@ MEASURES: Final[Mapping[str, tuple[float, float]]] = {
     "mismatch/kl": (0.0, 0.02),
 }
 """Value without any difference, and distance from it at which a step disagrees; of the KL a squared distance."""
-OF_LOGPROBS: Final = ("mismatch/logp_abs_mean", "mismatch/ppl_diff", "old/rollout mean_abs", "policy/rollout mean_abs")
-"""Those in nats a token."""
 AGREES: Final = 0.7  # of that distance: both sides agree up to their arithmetic
 GREW_FAR: Final = 10.0  # times: no arithmetic changes so much
 LONGER: Final = 1.5  # times the length of the first answers
 STEADY: Final = 2.0  # times, either way: a level that stays
 MIXED: Final = 0.2  # of the last values at least lie on either side of the first ones' median
 REACHED: Final = 0.7  # of the last level, in the first tenth of the run: it grows no further
-FELL: Final = 5.0  # times below the level around it
 LOW: Final = 0.3  # of the distance at which a step disagrees
 FAR_BEYOND: Final = 4.0  # times it: rounding does not reach it
 LARGE: Final = 0.5  # nats of mean |r|: tokens of two different contexts or models
@@ -100,11 +110,6 @@ MAX_PAIRED: Final = 2_000  # the last ones: the draws cost time
 DRAWS: Final = 199
 TIMING_RATE: Final = 0.05
 AFTER_RESTART: Final = 3  # logged steps
-CRASHED: Final = 0.5  # of the size of the reward, that is lost as the mismatch jumps
-BEYOND_SCATTER: Final = 3.0  # standard deviations: of the reward before, or of the sizes of the steps that are off
-NORMAL_MAD: Final = 1.4826  # times the median absolute deviation: the standard deviation of a normal distribution
-AT_START: Final = 0.3  # of what the reward had risen by: so near is it to the level at which it began
-RISEN: Final = 0.2  # of its level: less is no rise to lose
 SEED: Final = 20_260_611
 KINDS: Final = {
     RESTART: "restart", EPOCH: "epoch", EVALUATION: "evaluation", CHECKPOINT: "checkpoint", SYNC: "sync",
@@ -137,11 +142,14 @@ def metric_signs(
     level, limit = measured
     told = by_tokens and level.name not in metrics
     course = [] if told else list(_course(level, limit, excursions, happened, metrics))
+    if not told and not course and left_zero(level, setup.settings):
+        course = list(_from_zero(level))
     course += [*_reordered(metrics), *_masked(metrics)]
     if not course and not told:
         return ()
     off = level.steps[level.values > limit]
     beside = [*_sequences(metrics, off), *_distribution(metrics, off), *_companions(level, metrics), *_tail(metrics)]
+    beside += [*unmoved(metrics), *own_forwards(metrics, other, setup)]
     single = _impossible(metrics, off if len(off) else level.steps) is not None
     configured = configured_signs(setup, other, level, off, within=_within(level, limit), single=single)
     return (*course, *beside, *configured, *told_signs(events))
@@ -216,8 +224,10 @@ def _course(
         yield sign("first_update", **numbers)
     elif first > limit and _stays(level):
         yield sign("constant", **numbers)
+        yield from uneven(values)
         if level.name in OF_LOGPROBS:
             yield sign("large" if late > LARGE else "moderate", **numbers)
+            yield from answers_hold(metrics) if late > LARGE else ()
         elif late > FAR_BEYOND * limit:
             yield sign("far_beyond", **numbers)
     elif (jump := jump_of(level, limit)) is not None:
@@ -225,7 +235,7 @@ def _course(
         begun = [kind for kind in KINDS if np.isin(happened.get(kind, ()), [at - 1, at, steps[jump - 1]]).any()]
         kind = "restart" if {RESTART, ENGINE_RESTART}.intersection(begun) else "epoch" if EPOCH in begun else "alone"
         yield sign(f"jumps_{kind}", **numbers, at=str(at))
-        yield from _reward_at(metrics, at)
+        yield from reward_at(metrics, at)
     elif values[0] <= limit and late >= GREW * values[0]:
         longer = growth_of(metrics["len/response_mean"]) if "len/response_mean" in metrics else 1.0
         if longer >= LONGER and any(_tail(metrics)):
@@ -236,6 +246,13 @@ def _course(
     elif first > limit:
         yield sign("rises" if late > first else "sinks", **numbers)
         yield from _by_length(level, metrics)
+
+
+def _from_zero(level: Series) -> Iterator[Sign]:
+    values, late = level.values, float(np.median(level.values[-level.width :]))
+    yield sign("left_zero", name=level.raw_name, late=sig(late))
+    if np.median(values[1 : max(EARLY, len(values) // 10)]) >= REACHED * late:
+        yield sign("levels_off")
 
 
 def _broke_at_once(level: Series, limit: float, late: float) -> bool:
@@ -284,31 +301,32 @@ def _growth(level: Series, limit: float, late: float, metrics: Mapping[str, Seri
         yield sign("grew_far" if late >= GREW_FAR * values[0] else "grew_some")
     if np.median(values[: max(EARLY, len(values) // 10)]) >= REACHED * late:
         yield sign("levels_off")
-    yield from _reward_beside(metrics)
-    yield from _reference_beside(level, metrics)
+    yield from reward_beside(metrics)
+    yield from reference_beside(level, metrics)
 
 
 def _falls(level: Series, limit: float, happened: Mapping[str, IntArray]) -> tuple[str, str] | None:
     """Return with which kind of event the mismatch falls back to agreement, and when in words."""
     steps, values = level.steps, level.values
-    teeth, lasting = find_sawtooth(steps, values), list[int]()
-    if teeth is not None and float(values.max()) > limit:
+    teeth, lasting = saw_of(level, limit), resets_of(level, AGREES * limit)
+    if teeth is not None:
         at = np.array(teeth.falls, np.int64)
+    elif len(lasting) and values[lasting[0] - 1] > limit:
+        at = steps[lasting]
     else:
         begin = int(np.argmax(values > limit))
         around = float(np.median(values[begin:]))
         low = (values <= AGREES * limit) & (values * FELL <= around)
         low &= np.arange(len(values)) > begin
-        begins = np.flatnonzero(low & ~np.append(False, low[:-1]))
-        lasting = [first for first in begins.tolist() if low[first : first + EARLY].sum() == EARLY]  # and came again
-        at = steps[lasting or begins]
-        if around <= limit or not (len(at) > 1 or lasting) or low.sum() > len(values) / 3:
+        at = steps[low & ~np.append(False, low[:-1])]
+        if around <= limit or len(at) < 2 or low.sum() > len(values) / 3:
             return None
     named = find_coincidences(steps, at, {kind: happened[kind] for kind in KINDS if kind in happened}, rate=TIMING_RATE)
     shown = ", ".join(str(step) for step in at[:4].tolist())
-    if named:
-        return KINDS[named[0].kind], shown
-    if teeth is None and not lasting and ((len(at) > 1 and _within(level, limit)) or _scatters(values, limit)):
+    if named:  # a restart sends weights, too
+        kinds = [KINDS[one.kind] for one in named]
+        return ("restart" if "restart" in kinds else kinds[0]), shown
+    if teeth is None and not len(lasting) and (_within(level, limit) or _scatters(values, limit)):
         return None  # single values fall so by their noise
     return ("regular" if teeth is not None else "alone"), shown
 
@@ -325,52 +343,6 @@ def _stays(level: Series) -> bool:
     early, late = float(np.median(level.values[: level.width])), float(np.median(values))
     above = float((values > early).mean())
     return late <= STEADY * early <= STEADY**2 * late or MIXED <= above <= 1 - MIXED
-
-
-def _reward_at(metrics: Mapping[str, Series], at: int) -> Iterator[Sign]:
-    reward = metrics.get("reward/mean")
-    if reward is None:
-        return
-    steps, values = reward.finite()
-    width = reward.width
-    before, after = values[steps < at], values[steps >= at][:width]
-    if not len(before) or not len(after):
-        return
-    start, level, now = (float(np.median(part)) for part in (before[:width], before[-width:], after))
-    usual = float(np.median(before))
-    if level - start >= RISEN * abs(level) and abs(now - start) <= AT_START * (level - start):
-        yield sign("reward_at_start", before=sig(level), after=sig(now), start=sig(start))
-    elif usual - now > max(CRASHED * abs(usual), BEYOND_SCATTER * scatter_of(before)):
-        yield sign("reward_crashes", before=sig(level), after=sig(now))
-
-
-def _reward_beside(metrics: Mapping[str, Series]) -> Iterator[Sign]:
-    """The reward is measured on what the engine samples: it cannot move where the engine's weights do not."""
-    reward = metrics.get("reward/mean")
-    if reward is None:
-        return
-    values = reward.finite()[1]
-    trend, *halves = map(classify_trend, (values, values[: len(values) // 2], values[len(values) // 2 :]))
-    if {*halves} == {"rose", "fell"}:  # and is back where it was
-        trend = halves[0]
-    if trend == "flat":
-        yield sign("reward_flat")
-    elif trend in {"rose", "fell"}:
-        yield sign("reward_moves", trend=trend)
-
-
-def _reference_beside(level: Series, metrics: Mapping[str, Series]) -> Iterator[Sign]:
-    """An engine with the initial weights is as far from the trainer as the reference, which is the initial model.
-
-    The mean of r - log r - 1 lies between half the square of the mean |r| and the mean |r|, or twice as far.
-    """
-    reference = metrics.get("kl/ref")
-    if reference is None or level.name not in OF_LOGPROBS:
-        return
-    away, kl = float(np.median(level.values[-level.width :])), float(np.median(reference.finite()[1][-level.width :]))
-    near = away**2 / 4 <= kl <= 2 * away
-    if kl > 0:
-        yield sign("near_reference" if near else "off_reference", kl=sig(kl), late=sig(away))
 
 
 def _reordered(metrics: Mapping[str, Series]) -> Iterator[Sign]:

@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import JsonScalar
+from ptt.diagnostics.statistics.arrays import IntArray
+from ptt.diagnostics.statistics.sawtooth import Sawtooth, find_sawtooth
 
 GREW: Final = 3.0  # times the level of the first steps
 EARLY: Final = 5  # a rise before it is the first updates' and no jump: these values are the run's own level
@@ -24,6 +28,14 @@ SPREADS: Final = (
 STILL: Final = 1.3  # times the first level, over a third of the run: the updates alone do not move it
 AT_ONCE: Final = 5.0  # times from one step to the next: a jump
 AT_ALL_STEPS: Final = 0.9
+PROMISES: Final = (
+    "batch_invariant", "true_on_policy_mode", "enable_deterministic_inference",
+    "sglang_enable_deterministic_inference", "deterministic_mode",
+)  # fmt: skip
+"""Settings under which both sides are to compute alike, whatever the batch."""
+FELL: Final = 5.0  # times below the level around it
+SAW: Final = 2.0  # times, by which a level falls back regularly: noise and lengths move it less
+SAW_TOP: Final = 0.5  # of the limit, that the level reaches before it falls
 WORST: Final = 2.5  # nats: in bfloat16 the worst token of a batch differs by less
 BESIDE: Final = {"length": "len/response_mean", "entropy": "entropy", "lag": "staleness/mean", "rate": "lr"}
 
@@ -45,6 +57,36 @@ def own_limit(level: Series, metrics: Mapping[str, Series], limit: float) -> flo
     own *= max((growth_of(metrics[name]) for name in moved), default=1.0)
     own = max(own, math.sqrt(float(np.median(values[:FIRST_VALUES])) * late), OWN_FLOOR * limit)
     return own if own < min(late, limit) else None
+
+
+def saw_of(level: Series, limit: float) -> Sawtooth | None:
+    """Return the regular falls of a level that climbs to its limit, or near it, and falls far each time, or None."""
+    teeth = find_sawtooth(level.steps, level.values)
+    if teeth is None or level.values.max() > limit:
+        return teeth
+    before = level.values[np.maximum(np.searchsorted(level.steps, teeth.falls) - 1, 0)]
+    return teeth if teeth.factor >= SAW and np.median(before) >= SAW_TOP * limit else None
+
+
+def resets_of(level: Series, agrees: float) -> IntArray:
+    """Return the places at which a level falls far at once, to agreement, and stays there for some steps."""
+    values = level.values
+    if len(values) < 2 * EARLY:
+        return np.zeros(0, np.int64)
+    windows = sliding_window_view(values, EARLY)
+    medians = np.median(windows, axis=1)
+    fell = medians[:-EARLY] >= FELL * medians[EARLY:]
+    fell &= (windows.max(axis=1)[EARLY:] <= agrees) & (values[EARLY - 1 : -EARLY] > agrees)
+    return np.flatnonzero(fell) + EARLY
+
+
+def left_zero(level: Series, settings: Mapping[str, JsonScalar]) -> bool:
+    """Return whether a mismatch is 0 to the bit at first and never again, though kernels are to compute alike."""
+    promised = "bit_wise" in level.raw_name or any(
+        value is True for key, value in settings.items() if key.rpartition(".")[2] in PROMISES
+    )
+    values = level.values
+    return promised and len(values) >= 2 * EARLY and values[0] == 0 and bool((values[1:] > 0).mean() >= AT_ALL_STEPS)
 
 
 def jump_of(level: Series, limit: float) -> int | None:

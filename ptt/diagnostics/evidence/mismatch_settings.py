@@ -43,11 +43,14 @@ TOLD: Final[Mapping[str, re.Pattern[str]]] = {
         r"(?i)(?:reset_prefix_cache|flush_cache|(?:reset|clear|flush)\w* .{0,20}(?:prefix|kv|radix).cache)"
         r".{0,60}\b(?:not|fail\w*|skip\w*|ignor\w*|unsupported)\b"
     ),
+    "across_nodes": re.compile(r"(?i)process group spans across nodes"),
     "not_finite": re.compile(r"(?i)JSON compliant: -?(?:nan|inf)|\b(?:logits?|log_?probs?)\b.{0,60}\b(?:nan|inf)\b"),
 }
 """Lines in which an engine says that weights, caches or numbers are not what they should be, by the sign."""
 OFF: Final = ("disabled", "false", "off", "no", "0", "full")
 """Values that turn a setting off; `full`: all weights are trained, and no adapter."""
+HALVES: Final = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16"}
+"""Number types of 16 bits; weights kept in 32 say nothing of what is computed with."""
 UNSET: Final = ("none", "null", "auto", "")  # neither on nor off
 MAX_LINE: Final = 100
 TURNS_GREW: Final = 1.5  # times the turns of the first episodes: boundaries between turns then weigh as much more
@@ -61,9 +64,12 @@ def configured_signs(
     for name, asked in setting_signs().items():
         if asked.get("framework") not in (None, setup.framework) or given.intersection(asked.get("unless", ())):
             continue
+        if "beside" in asked and not given.intersection(asked["beside"]):
+            continue
+        others = [value for _, value in _written(setup, asked.get("other", ()))]
         for key, value in _written(setup, asked["settings"]):
             told.update(asked["settings"])
-            if _holds(asked, value):
+            if _holds(asked, value, others):
                 yield sign(name, setting=f"{key}={value}")
                 given.add(name)
                 break
@@ -110,9 +116,19 @@ def _written(setup: TrainingSetup, names: Sequence[str]) -> Iterator[tuple[str, 
         yield from (found if all(value is None for value in asked.values()) else asked).items()
 
 
-def _holds(asked: Mapping[str, Any], value: JsonScalar) -> bool:
-    """Return whether a value is what a sign asks for; a number above 0 is turned on."""
+def _holds(asked: Mapping[str, Any], value: JsonScalar, others: Sequence[JsonScalar]) -> bool:
+    """Return whether a value is what a sign asks for; a number above 0 is turned on.
+
+    others: of the settings that a sign compares with: `exceeds` them all, or another `number type` than one of them.
+    """
     number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if asked.get("compares") == "exceeds":
+        sizes = [one for one in others if isinstance(one, (int, float)) and not isinstance(one, bool)]
+        return number is not None and bool(sizes) and number > max(sizes)
+    if asked.get("compares") == "number type":
+        kinds = {HALVES.get(str(one).lower().removeprefix("torch.")) for one in others} - {None}
+        own = HALVES.get(str(value).lower().removeprefix("torch."))
+        return own is not None and bool(kinds) and own not in kinds
     if "on" in asked:
         turned = number > 0 if number is not None else str(value).lower() not in OFF
         return str(value).lower() not in UNSET and turned is bool(asked["on"])

@@ -18,7 +18,8 @@ BEGINNING: Final = 1 << 18  # bytes in which an engine prints its settings
 MIN_PACKAGES: Final = 2  # of a text that says nothing of an engine
 OF_ENGINE: Final = (
     rb"load(?:ed|ing)? \w{0,20} ?weights|load_lora|\blora adapter|prefix.cache|flush_cache|kv.?cache|update_weights"
-    rb"|compliant: (?:nan|inf|-inf)"
+    rb"|\bweights? (?:sync|transfer|broadcast|update)|\b(?:sync|broadcast|push)(?:ed|ing)? (?:\w+ )?weights\b|\brefit\b"
+    rb"|compliant: (?:nan|inf|-inf)|spans across nodes"
     rb"|\b(?:engine|server|replica|router)s?\b[^\n]{0,80}\b(?:restart|respawn|recover|replac|re-?register|health check)"
 )
 SPEAKS: Final = re.compile(rb"(?i)" + OF_ENGINE)
@@ -26,8 +27,10 @@ SPEAKS: Final = re.compile(rb"(?i)" + OF_ENGINE)
 LOGGED: Final = re.compile(
     rb"(?m)^[^\n]{0,80}?(?:\b\d{1,2}:\d\d:\d\d\b|\b(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b)[^\n]*"
     rb"|^\W{0,4}(?:step|rollout|iteration)[ =:#_]{1,3}\d[^\n]*"
+    rb"|^\((?:[\w.]+ )?pid=\d[^\n]*|^\[[\w./: -]{2,40}\] [^\n]*"
 )
-"""A line with the time or the level that a logger writes, or one that begins with a step; prose has none."""
+"""A line with the time or the level that a logger writes, or one that begins with a step, a worker of Ray or a tag in
+brackets; prose has none."""
 MIN_LOGGED: Final = 2  # of such lines
 TELLING: Final = re.compile(
     rb"(?i)(?<![a-z_])(?:global_|train_|start_)?(?:step|rollout|iteration)(?:_id)?[ =:#_]{1,3}(\d{1,9})(?![\d/.])|"

@@ -3,19 +3,22 @@
 What: one of these stays above its limit: the mean difference of probabilities 0.01; the KL between engine and trainer
 0.1 nats a token (either sign); the mean of exp |difference of logprobs| 1.05; the mean absolute difference of logprobs
 0.05 nats, logged or from recorded tokens, or of the mean logprobs of whole sequences; the share of importance ratios
-that the cap cuts 0.05. From a tenth of the KL's limit, or half of the probabilities' (unless both sides' correlate as
-rounded ones do), up to the limit the finding is low; it is also low where the recorded tokens of both sides do not show
-what is logged. High where the peak is ten times the limit, or a tenth of the gradient's weight lies
-on tokens that the cap on the engine's weights cuts (of the ratios, where only their share is logged). Its causes are
-ranked by the signs for and against each: how the mismatch begins, grows and falls back, the events that it goes with,
-the settings, and the recorded tokens.
+that the cap cuts 0.05. From a tenth of the KL's limit, or half of the probabilities' (unless no token is far off, and
+both sides' correlate as rounded ones do where that is logged), up to the limit the finding is low; it is also low where
+the recorded tokens of both sides do not show what is logged. High where the peak is ten times the limit, or a tenth of
+the gradient's weight lies on tokens that the cap on the engine's weights cuts (of the ratios, where only their share is
+logged). Its causes are ranked by the signs for and against each: how the mismatch begins, grows and falls back, the
+events that it goes with, the settings, and the recorded tokens.
 Low where it leaves the run's own first values for good, by a factor of 3, and entropy, length, lag and learning rate do
 not grow with it; medium where it does so at a step, and ends above a tenth of the limit.
 Low too where the recorded tokens differ by less, from 0.01 nats on, but by a pattern that no arithmetic leaves, or by
 noise from 0.03 nats on. A note from 0.003 nats on, and where rollouts a few versions old explain it. And low where
 hardly anything else differs, but a single token by more than 10 nats at most steps (2.5 where the sequences
 that are masked for such tokens have them on one side). Low where sampling is truncated and the mean ratio lies below 1
-step after step. Medium where nothing but the mean ratio is logged, and it lies above 1.3 at nearly all steps.
+step after step. While no lag of the rollouts is logged, low too where a mismatch falls back at regular steps from half
+of its limit or more; where it rises threefold to half of the limit at restarts, evaluations or weight updates; and
+where settings promise kernels that compute alike and it is 0 to the bit at the first step alone. Medium where nothing
+but the mean ratio is logged, and it lies above 1.3 at nearly all steps.
 Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
 is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
@@ -28,7 +31,6 @@ Source: veRL's FAQ (probabilities: above 0.01 bad, below 0.005 fine) and rollout
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -48,6 +50,7 @@ from ptt.diagnostics.rules.data_freshness import (
     trainer_pair,
     with_causes,
 )
+from ptt.diagnostics.rules.data_freshness.within_limits import Mismatch, unit_of, within_limits
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.policy_update import shows_small_numbers
 from ptt.diagnostics.rules.single_series import (
@@ -89,15 +92,6 @@ METRICS = (
 )  # fmt: skip
 
 
-class Mismatch(NamedTuple):
-    """A recorded difference between engine and trainer, and how to judge it."""
-
-    series: Series
-    limit: float
-    fine: float | None  # the limit of a low finding, where there is one
-    zero: float  # what no difference at all would be
-
-
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge each recorded measure against its own limit; report the first that breaks it."""
     mismatches = _mismatches(evidence, limits)
@@ -121,6 +115,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return with_causes(alone, evidence, keep=1)
     if not findings and (sided := _one_sided(evidence)) is not None:
         return sided
+    if not findings and (within := within_limits(mismatches, evidence)) is not None:
+        return with_causes(within, evidence, keep=1)
     if not findings:
         return Healthy(reason=_within(mismatches))
     if _untrained(evidence):
@@ -326,10 +322,10 @@ def _mismatches(evidence: Evidence, limits: Limits) -> list[Mismatch]:
 def _rounds(evidence: Evidence) -> bool:
     """Return whether probabilities that differ little do so as rounding makes them: none by far, and all in step."""
     correlation, worst = (evidence.metrics.get(f"mismatch/{name}") for name in ("pearson", "prob_diff_max"))
-    if correlation is None or worst is None:
-        return False
-    related, far = correlation.finite()[1], worst.finite()[1]
-    return len(related) > 0 and bool(np.median(related) >= ROUNDING and np.median(far) < CERTAIN)
+    far = np.zeros(0) if worst is None else worst.finite()[1]
+    related = np.ones(1) if correlation is None else correlation.finite()[1]
+    in_step = len(related) > 0 and bool(np.median(related) >= ROUNDING)
+    return in_step and len(far) >= MIN_LOGGED and bool(np.median(far) < CERTAIN)
 
 
 def _own_rise(mismatch: Mismatch, evidence: Evidence) -> Excess | None:
@@ -370,13 +366,7 @@ def _finding(mismatch: Mismatch, evidence: Evidence) -> Finding | None:
         severity=severity,
         claim=f"Inference engine and trainer disagree on the sampled tokens: {series.raw_name} has stayed above "
         f"{sig(excess.limit) if own else format(excess.limit, 'g')}{within}",
-        unit="probability"
-        if "prob_diff" in series.name
-        else "share"
-        if "frac" in series.name
-        else "ratio"
-        if zero
-        else "nats",
+        unit=unit_of(series, zero),
         **measured(excess, observed=excess.peak),
         evidence=series_evidence(series, last_mean=excess.last) | ({"own_level": level} if own else {}),
         causes=(

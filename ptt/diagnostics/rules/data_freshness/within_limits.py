@@ -1,0 +1,130 @@
+"""Findings on a mismatch within its limits whose course tells of a fault: a saw, an agreement lost, single events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.mismatch_course import MEASURES
+from ptt.diagnostics.evidence.mismatch_rise import GREW, SAW_TOP, left_zero, saw_of
+from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.model import JsonScalar, Severity
+from ptt.diagnostics.rules.comes_and_goes import OF_WEIGHTS, event_of, steps_words, typical, when_words
+from ptt.diagnostics.rules.data_freshness import lag_of
+from ptt.diagnostics.rules.interface import Finding
+from ptt.diagnostics.rules.single_series import series_evidence
+from ptt.diagnostics.wording import sig
+
+
+class Mismatch(NamedTuple):
+    """A recorded difference between engine and trainer, and how to judge it."""
+
+    series: Series
+    limit: float
+    fine: float | None  # the limit of a low finding, where there is one
+    zero: float  # what no difference at all would be
+
+
+def within_limits(mismatches: Sequence[Mismatch], evidence: Evidence) -> Finding | None:
+    """Return the finding on the first telling course; where rollouts are old, and say so, stale-rollouts speaks."""
+    if lag_of(evidence) is not None:
+        return None
+    for one in mismatches:
+        found = one.series.name in MEASURES and (_saw(one) or _left_zero(one, evidence) or _at_events(one, evidence))
+        if found:
+            return found
+    return None
+
+
+def _saw(mismatch: Mismatch) -> Finding | None:
+    """Return the finding on a mismatch that climbs to near its limit and falls back at regular steps."""
+    series, limit, _, zero = mismatch
+    away = _away(mismatch)
+    teeth = saw_of(away, limit - zero)
+    if teeth is None:
+        return None
+    at = np.maximum(np.searchsorted(away.steps, teeth.falls), 1)
+    top, low = (zero + float(np.median(away.values[places])) for places in (at - 1, at))
+    return _finding(
+        mismatch,
+        f"Inference engine and trainer come apart and together again: {series.raw_name} climbs to {sig(top)}, near its "
+        f"limit of {limit:g}, and falls to {sig(low)} every {teeth.interval} steps",
+        top,
+        int(away.steps[0]),
+        f"what happens every {teeth.interval} steps: a weight update, an evaluation, a cleared cache?",
+        lowest=low,
+        interval=teeth.interval,
+    )
+
+
+def _left_zero(mismatch: Mismatch, evidence: Evidence) -> Finding | None:
+    """Return the finding on two sides that are to compute alike, do so at the first step, and never again."""
+    series, zero, away = mismatch.series, mismatch.zero, _away(mismatch)
+    if not left_zero(away, evidence.settings):
+        return None
+    late = zero + float(np.median(away.values[1:]))
+    return _finding(
+        mismatch,
+        f"Inference engine and trainer are to compute alike, and do so at the first step alone: {series.raw_name} is "
+        f"{zero:g} there and {sig(late)} later",
+        late,
+        int(away.steps[1]),
+        "score one sequence on both sides right after a weight update: equal to the bit?",
+    )
+
+
+def _at_events(mismatch: Mismatch, evidence: Evidence) -> Finding | None:
+    """Return the finding on a mismatch that rises where an engine may have got other weights."""
+    series, limit, _, zero = mismatch
+    for recurrence in evidence.excursions or ():
+        lead, event = recurrence.lead, event_of(recurrence)
+        if lead.series.name != series.name or event is None or event.kind not in OF_WEIGHTS:
+            continue
+        value, level = typical(lead.values), typical(lead.levels)
+        if value > limit or value - zero < max(SAW_TOP * (limit - zero), GREW * (level - zero)):
+            continue  # beyond the limit it is mismatch-comes-and-goes'
+        first = int(lead.begins[0])
+        return _finding(
+            mismatch,
+            f"Inference engine and trainer come apart for a while, within the limit of {limit:g}: {series.raw_name} "
+            f"rises to {sig(value)} at {steps_words(lead)}{when_words(recurrence)}, and is {sig(level)} around them",
+            value,
+            first,
+            f"which weights does the engine hold at step {first}? compare the checksum of one layer",
+            level=level,
+            goes_with=event.kind,
+        )
+    return None
+
+
+def _finding(mismatch: Mismatch, claim: str, observed: float, onset: int, confirm: str, **more: JsonScalar) -> Finding:
+    series, limit, _, zero = mismatch
+    return Finding(
+        severity=Severity.LOW,
+        claim=claim,
+        observed=observed,
+        limit=limit,
+        unit=unit_of(series, zero),
+        onset_step=onset,
+        evidence=series_evidence(series, **more),
+        causes=(),
+        confirm=(confirm,),
+        next=("only then add truncated importance weights",),
+    )
+
+
+def _away(mismatch: Mismatch) -> Series:
+    """Return how far a mismatch lies from none."""
+    series, (steps, values) = mismatch.series, mismatch.series.finite()
+    away = np.abs(values - mismatch.zero)
+    return replace(series, steps=steps, values=away, flags=series.flags[np.isfinite(series.values)])
+
+
+def unit_of(series: Series, zero: float) -> str:
+    """Return the unit of a measure of the mismatch."""
+    named = {"prob_diff": "probability", "frac": "share"}
+    return next((unit for word, unit in named.items() if word in series.name), "ratio" if zero else "nats")
