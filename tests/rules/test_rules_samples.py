@@ -417,3 +417,17 @@ def test_samples_that_end_neither_by_themselves_nor_at_a_limit_are_lost(limit: b
     lost = findings_of(diagnosed(tmp_path, log), "samples-lost")
     assert [one.onset_step for one in lost] == ([] if limit else [61])
     assert all("end neither by themselves nor at a limit" in one.claim for one in lost)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_flagged_episodes_that_no_count_shows_as_masked_are_trained_on(masked: bool, tmp_path: Path) -> None:
+    def log(step: int, generator: np.random.Generator) -> dict[str, float]:
+        flagged = (0.3 if 60 <= step <= 90 else 0.0) + 0.02 * float(generator.random())
+        reward = 0.5 * (1.0 if masked else 1 - flagged) + 0.01 * float(generator.normal())
+        return {"train/reward": reward, "train/swe_agents/mask_sample/mean": flagged, "train/grad_norm": 0.3,
+                "train/num_mask_sample_filtered": round(256 * flagged) * float(masked)}  # fmt: skip
+
+    (lost,) = findings_of(diagnosed(tmp_path, log), "samples-lost")
+    assert (lost.onset_step, lost.evidence["last_step"]) == (60, 90)
+    assert ("flagged to be masked, and train/num_mask_sample_filtered is 0" in lost.claim) is not masked
+    assert lost.severity.at_least(Severity.MEDIUM) is not masked

@@ -58,6 +58,8 @@ MAX_TOLD = 2  # errors that a claim names
 BESIDE_STEPS = 20  # before a stretch, or after it: what the reward is compared with
 UNMASKED = "mask_infra_failed_completions"
 """A setting of Open-Instruct: false where failed samples are trained on."""
+FLAGGED = "mask_sample"
+"""NeMo Gym's flag of episodes that must not be trained on."""
 CAUSES = (
     "a sandbox, browser or server that is down, full or out of quota",
     "a network or a file system that fails under load",
@@ -258,15 +260,15 @@ def _finding(
     first, last = int(steps[stretch.first]), int(steps[stretch.last])
     began_with_run = stretch.first == 0
     reward = _reward_beside(evidence, counters, lost, stretch)
-    unmasked = evidence.run.context.get(UNMASKED) is False and lost.name not in (MISSING, UNSCORED)
-    trained = unmasked or (reward is not None and reward.trained)
+    unmasked = _unmasked(evidence, counters, lost, (first, last))
+    trained = bool(unmasked) or (reward is not None and reward.trained)
     when = "at every step" if began_with_run and stretch.lasting else f"from step {first}"
     when += "" if stretch.lasting else f" to step {last}"
     beside = "" if math.isnan(usual) else f", {pct(usual)} otherwise"
     return Finding(
         severity=_severity(stretch, reward, trained=trained, kept=_stays(lost), limits=limits),
         claim=f"{pct(stretch.mean)} of samples {_lost_words(lost)} {when}{beside}{_errors(counters) or _counter(lost)}"
-        + (f"; they are trained on, since {UNMASKED} is false" if unmasked else "")
+        + unmasked
         + (_reward_clause(reward) or (_went(reward) if _is_unscored(lost) else _shorter(evidence, stretch)))
         + (_evaluated(evidence, first) if _is_unscored(lost) else ""),
         observed=stretch.mean,
@@ -283,6 +285,20 @@ def _finding(
         confirm=(f"read the errors of ten samples of steps {first} to {last}: the environment's, or the policy's?",),
         next=(*NEXT, ROLL_BACK) if trained else NEXT,
     )
+
+
+def _unmasked(evidence: Evidence, counters: SampleCounters, lost: Series, inside: Steps) -> str:
+    """Say, as a clause, what shows that lost samples are trained on: a setting, or a count of masked ones that is 0."""
+    if lost.name in (MISSING, UNSCORED):
+        return ""
+    if evidence.run.context.get(UNMASKED) is False:
+        return f"; they are trained on, since {UNMASKED} is false"
+    masked = counters.counts.get("masked")
+    if masked is None or FLAGGED not in lost.raw_name:
+        return ""
+    steps, values = masked.finite()
+    held = values[(steps >= inside[0]) & (steps <= inside[1])]
+    return f"; they are flagged to be masked, and {masked.raw_name} is 0" if len(held) and not held.any() else ""
 
 
 def _lost_words(lost: Series) -> str:
