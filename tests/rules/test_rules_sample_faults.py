@@ -123,6 +123,26 @@ def test_right_answers_that_earn_nothing_are_the_scorers_fault_since_they_do(tmp
         assert not findings_of(diagnosed(tmp_path / name, answers(paid)), "right-answers-unpaid")
 
 
+def evaluated(paid: Callable[[int], bool]) -> dict[str, list[Row]]:
+    """Return SkyRL's dumped evaluations of two sources, both answered right half of the time; `paid` by place."""
+    return {
+        f"dumped_evals/global_step_{step}_evals/all.jsonl": [
+            {"input_prompt": f"task {place}", "output_response": f"so it is \\boxed{{{place if place % 2 else -1}}}",
+             "score": float(place % 2 == 1 and paid(place)), "data_source": ("gsm8k", "math")[place // 20],
+             "env_extras": {"reward_spec": {"ground_truth": str(place)}}}
+            for place in range(40)
+        ]
+        for step in (0, 10, 20)
+    }  # fmt: skip
+
+
+def test_right_answers_of_evaluations_tell_of_the_scorer_where_training_saves_none(tmp_path: Path) -> None:
+    (found,) = findings_of(diagnosed(tmp_path / "a", evaluated(lambda place: place >= 20)), "right-answers-unpaid")
+    assert "100% of evaluated answers that equal the expected one (gsm8k) earn the least" in found.claim
+    assert "cannot read valid answers" in found.context[0]
+    assert not findings_of(diagnosed(tmp_path / "b", evaluated(lambda _place: True)), "right-answers-unpaid")
+
+
 def prompts_of(shown: Callable[[int], int]) -> list[Row]:
     """Return four prompts a step, those that the step `shown` gives had in a run without a restart."""
     return [

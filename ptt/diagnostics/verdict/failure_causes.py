@@ -363,7 +363,8 @@ def _of_rows(around: Around) -> Iterator[Sign]:
         yield _sign("unpaid_long", long=pct(long), short=pct(short))
     elif faults is not None and faults.unpaid is not None and faults.unpaid.share >= CHANGED:
         share = faults.unpaid.share
-        yield _sign("unpaid_all" if share >= NEARLY_ALL else "unpaid", share=pct(share))
+        of_all = "unpaid_evaluated" if faults.unpaid_evaluated else "unpaid_all"
+        yield _sign(of_all if share >= NEARLY_ALL else "unpaid", share=pct(share))
         if evidence.events and not around.lines:
             yield _sign("unsaid")
     lost = evidence.counters.lost if evidence.counters is not None else None
