@@ -47,8 +47,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 def _told(part: Counts, when: str, source: str | None, where: str) -> Told:
     of = f" ({source})" if source else ""
     return Told(
-        claim=f"{when}, {pct(part.share)} of {where}answers that equal the expected one{of} earn the least: the scorer fails, "
-        "or asks for a form that these lack",
+        claim=f"{when}, {pct(part.share)} of {where}answers that equal the expected one{of} earn the least: the scorer "
+        "fails, or asks for a form that these lack",
         causes=(
             "the scorer raises or times out, and the exception is scored 0",
             "it cannot read answers of this form",
