@@ -170,6 +170,16 @@ def test_prompts_that_come_again_after_a_restart_are_a_position_that_was_lost(tm
     assert not position("epochs", lambda step: step % 10)  # they come again before the restart as well
 
 
+def test_prompts_saved_as_tokens_tell_the_position_as_texts_do(tmp_path: Path) -> None:
+    rows = [
+        {"step": row["step"], "sample_idx": at, "prompt_idx": at % 4, "prompt_tokens": [9, *row["prompt"].encode()],
+         "response_tokens": [4, 5], "reward": row["accuracy"], "finish_reason": "stop"}
+        for at, row in enumerate(prompts_of(lambda step: step if step <= 30 else step - 30))
+    ]  # fmt: skip
+    found = diagnosed(tmp_path, {"rollouts/run_rollouts_000000.jsonl": rows, "train.log": RESUMED})
+    assert [one.evidence["repeats_from_step"] for one in findings_of(found, "data-position-lost")] == [1]
+
+
 def test_a_pass_through_the_data_that_ends_early_skips_prompts(tmp_path: Path) -> None:
     def console(prompts: int) -> str:
         return f"Training dataloader loaded with {prompts} samples\n{RESUMED}dataloader exhausted (1 epoch)\n"
