@@ -143,6 +143,20 @@ def test_right_answers_of_evaluations_tell_of_the_scorer_where_training_saves_no
     assert not findings_of(diagnosed(tmp_path / "b", evaluated(lambda _place: True)), "right-answers-unpaid")
 
 
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_part_without_a_score_is_named_where_no_gradient_is_left(everywhere: bool, tmp_path: Path) -> None:
+    rows = [
+        {"step": step, "prompt": f"task {place}", "completion": f"{place} at {step}", "Accuracy": place % 2,
+         "ToolCall": None if place == 3 and (everywhere or step > 30) else 1.0, "advantages": 0.5}
+        for step in (10, 20, 40, 50) for place in range(8)
+    ]  # fmt: skip
+    lost = {"completions.jsonl": rows}
+    found = diagnosed(tmp_path, lost, lambda step: {"grad_norm": float("nan")} if step > 30 else {})
+    (gone,) = [one for one in findings_of(found, "metrics-lost") if one.evidence["metric"] == "grad_norm"]
+    assert ("2 of 16 samples have no ToolCall, and at the other 2 none" in " ".join(gone.context)) is not everywhere
+    assert (gone.likely_cause != "") is not everywhere
+
+
 def prompts_of(shown: Callable[[int], int]) -> list[Row]:
     """Return four prompts a step, those that the step `shown` gives had in a run without a restart."""
     return [
