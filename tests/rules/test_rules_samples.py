@@ -394,6 +394,13 @@ def test_a_scorer_that_fails_on_more_matters_where_the_reward_falls(
     assert "the reward went from 0.50 to 0." in lost.claim
 
 
+def test_a_reward_that_rises_with_its_scorers_failures_and_alone_is_paid_for_them(tmp_path: Path) -> None:
+    evaluated = PLAIN.removesuffix("}}") + ", 'eval_accuracy': 0.4}}"
+    found = consoles(tmp_path, lambda at: 24 if at >= 60 else 10 + at % 3, lambda at: 0.5 + 0.3 * (at >= 60), evaluated)
+    (lost,) = findings_of(found, "samples-lost")
+    assert (lost.severity, lost.onset_step) == (Severity.MEDIUM, 60)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_failures_that_the_settings_do_not_mask_are_trained_on(masked: bool, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()

@@ -48,7 +48,7 @@ FOLLOWS: Final = 0.3  # of the reward's own relative change
 LINES: Final[Mapping[str, re.Pattern[str]]] = {
     name: re.compile(pattern)
     for name, pattern in {
-        "gold": UNREAD.pattern,
+        "gold": rf"(?i){UNREAD.pattern}",
         "quota": r"(?i)\bquota\b|limit of \d+ concurrent|reached (?:its|the) (?:limit|maximum)"
         r"|too many (?:open|concurrent)|\bno free \w+|pool (?:is )?(?:full|exhausted)|resource.?exhausted",
         "context": r"(?i)context (?:length|window)|max_model_len|maximum context|input is too long|prompt is too long",
