@@ -387,7 +387,8 @@ def _of_settings(around: Around) -> Iterator[Sign]:
     off = {key for key, value in settings.items() if SWITCHES.search(key) and str(value).lower() in ("false", "0")}
     if filtered is not None and str(filtered[1]) in SHAPED and not off:
         yield _sign("filter_metric", setting=f"{filtered[0]}={filtered[1]}")
-    for series in around.evidence.other.values():
+    counted = around.evidence.counters.counts.values() if around.evidence.counters is not None else ()
+    for series in (*around.evidence.other.values(), *counted):
         if ABORTS.search(series.raw_name):
             values = series.finite()[1]
             if len(values) and float(np.median(values)) > 1:
