@@ -163,7 +163,9 @@ def test_logged_versions_of_the_trained_samples_tell_the_lag_and_a_full_queue() 
     wide = sizes | {"buffer.queue.capacity": 102_400}
     assert not broken(judged("stale-rollouts", {}, other=versions(full), settings=wide)).context
     healthy(judged("stale-rollouts", {}, other=versions(np.full(STEPS, 2.0))))
-    not_judged(judged("stale-rollouts", {}, other=versions(0.5 * at)))  # counts every other step
+    not_judged(
+        judged("stale-rollouts", {}, other=versions(np.linspace(0.5, STEPS / 2, STEPS)))
+    )  # counts every other step
     not_judged(judged("stale-rollouts", {}, other=versions(full, "rollout/data_version")))
 
 
