@@ -114,3 +114,16 @@ def test_an_evaluation_with_a_shorter_limit_is_the_cause_of_its_fall(limit: int,
     assert ("eval-unlike-training" in found) == told
     if told:
         assert found["eval-unlike-training"].evidence["in_training"] == 4096
+
+
+@pytest.mark.parametrize("level", [0, 40])
+def test_groups_aborted_at_every_step_are_generated_again(level: int, tmp_path: Path) -> None:
+    said = "[2026-11-06 21:23:02] arguments.py:1412 - args: Namespace(rollout_batch_size=32, n_samples_per_prompt=8)\n"
+    said += "".join(
+        f"[2026-11-06 21:{24 + step // 2}:{30 * (step % 2):02}] rollout_metrics.py:268 - perf {step}: "
+        f"{{'rollout/fully_async/aborted_groups_filtered': {level + step % 3}, 'rollout/raw_reward': 0.5}}\n"
+        for step in range(60)
+    )
+    (tmp_path / "train.log").write_text(said, "utf-8")
+    lost = [one for one in ptt.diagnose(tmp_path).findings if one.id == "samples-lost"]
+    assert [one.evidence.get("cause_1") for one in lost] == ["generated-again"] * (level > 0)

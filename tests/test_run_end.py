@@ -17,6 +17,7 @@ from test_joined_metrics import history, ids, write_console, write_state
 import ptt
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
+from ptt.diagnostics.evidence.evaluation import EvalMetric, Evaluation
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.gate.judge import judge
 from ptt.diagnostics.gate.policy import Extent, Policy
@@ -363,3 +364,14 @@ def test_dynamic_sampling_that_runs_dry_is_told_with_how_many_batches_it_drew() 
     (finding,) = found.findings
     assert finding.link is Link.TRAINING_SIGNAL
     assert "train/num_gen_batches rose from" in finding.claim
+
+
+@pytest.mark.parametrize(("last", "told"), [(0.92, "the task is solved"), (0.05, "too hard"), (0.5, "")])
+def test_the_last_evaluation_tells_which_groups_dynamic_sampling_leaves_out(last: float, told: str) -> None:
+    text = "ValueError: num_gen_batches=10 > max_num_gen_batches=10. Generated too many. Please check your data."
+    points = series_of("val/acc", [0.4, 0.4 + (last - 0.4) / 2, last], steps=[10, 30, 50])
+    figure = EvalMetric(name="acc", split="val", outcome=True, series=points)
+    found = RULE.run(replace(evidence(said(text)), evaluation=Evaluation(figures=(figure,))))
+    assert isinstance(found, Broken)
+    likely = found.findings[0].likely_cause
+    assert (told in likely) if told else not likely

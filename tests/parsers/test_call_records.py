@@ -103,7 +103,9 @@ def test_open_instruct_rows_that_do_not_fit_are_counted(tmp_path: Path) -> None:
     without = made.rollout(4, logprobs=None)
     found = oi(tmp_path, [made.rollout(0), short, nothing, unnamed, without])
     assert table(found, "sequences").height == 1
-    assert losses(found)[0] == 4
+    assert losses(found)[0] == 3
+    assert table(found, "trajectories")["prompt_hash"].n_unique() == 1  # of the first, and of that without tokens
+    assert table(found, "trajectories").height == 2
 
 
 def test_open_instruct_metadata_names_framework_and_model(tmp_path: Path) -> None:

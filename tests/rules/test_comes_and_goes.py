@@ -296,6 +296,15 @@ def test_a_reward_that_leaves_its_level_with_the_lengths_is_a_note_with_its_step
     assert not question.judged
 
 
+def test_a_reward_and_lengths_that_fall_by_the_same_share_look_like_empty_samples() -> None:
+    evidence = long_dip_run(0.1, 180)
+    found = broken(BY_ID["reward-dips"].run(evidence), severity=Severity.MEDIUM, near=48)
+    assert "both fall by the same share" in found.context[0]
+    assert "empty rows with reward 0" in found.context[1]
+    unevaluated = BY_ID["reward-dips"].run(replace(evidence, evaluation=None))
+    assert isinstance(unevaluated, Healthy)
+
+
 @pytest.mark.parametrize(("depth", "shorter"), [(0.0, 150), (0.12, 0)], ids=["lengths alone", "reward alone"])
 def test_one_of_both_alone_is_no_long_dip(depth: float, shorter: float) -> None:
     assert long_dip_run(depth, shorter).long_dip is None

@@ -16,6 +16,7 @@ import ptt
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.mismatch import Freshness, gather_freshness
 from ptt.diagnostics.evidence.mismatch_causes import sign
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.model import Broken, Link, Severity
 from ptt.diagnostics.rules.data_freshness import response
@@ -146,6 +147,26 @@ def test_a_lag_matters_by_what_it_does() -> None:
     broken(judged("stale-rollouts", lagging(level(12.0))), severity=Severity.LOW)  # as declared
     growing = lagging(np.linspace(1, 60, STEPS) * level(1.0))
     assert broken(judged("stale-rollouts", growing), severity=Severity.MEDIUM).evidence["lag_grows"] is True
+
+
+def test_logged_versions_of_the_trained_samples_tell_the_lag_and_a_full_queue() -> None:
+    at = np.arange(1, STEPS + 1)
+
+    def versions(behind: Array, name: str = "sample/model_version/mean") -> dict[str, Series]:
+        held = series_of(name, np.maximum(np.floor(at - behind), 0.0))
+        return {name: replace(held, raw_name=name)}
+
+    full = np.minimum(1 + 0.4 * at, 21.0)
+    sizes = {"buffer.queue.capacity": 10_240, "buffer.train_batch_size": 512}
+    found = broken(judged("stale-rollouts", {}, other=versions(full), settings=sizes), severity=Severity.MEDIUM)
+    assert "the queue is full" in found.context[0]
+    wide = sizes | {"buffer.queue.capacity": 102_400}
+    assert not broken(judged("stale-rollouts", {}, other=versions(full), settings=wide)).context
+    healthy(judged("stale-rollouts", {}, other=versions(np.full(STEPS, 2.0))))
+    not_judged(
+        judged("stale-rollouts", {}, other=versions(np.linspace(0.5, STEPS / 2, STEPS)))
+    )  # counts every other step
+    not_judged(judged("stale-rollouts", {}, other=versions(full, "rollout/data_version")))
 
 
 def test_a_distance_that_starts_over_at_regular_steps_shows_rare_syncs_whatever_versions_say() -> None:

@@ -867,6 +867,9 @@ def test_an_evaluation_that_earns_something_is_no_junk(figures: list[EvalMetric]
     assert [note.severity for note in healthy(beside).notes] == [Severity.LOW]
     junk = finding(run("eval-unlike-training", made({CUT: noisy(0.02, sd=0.005)}, conditions=often, figures=[JUNK])))
     assert "may be junk" in junk.claim
+    summed = [JUNK, figure(points(0.02, sd=0.002), "reward", twin=noisy(20.0))]  # by its parts, what is summed is too
+    of_parts = run("eval-unlike-training", made({CUT: noisy(0.02, sd=0.005)}, conditions=often, figures=summed))
+    assert "may be junk" in finding(of_parts).claim
 
 
 RISEN_THEN_LOST = np.where(np.arange(STEPS) < 150, np.minimum(ramp(0.2, 2.6), 0.8), 0.45)

@@ -123,6 +123,40 @@ def test_right_answers_that_earn_nothing_are_the_scorers_fault_since_they_do(tmp
         assert not findings_of(diagnosed(tmp_path / name, answers(paid)), "right-answers-unpaid")
 
 
+def evaluated(paid: Callable[[int], bool]) -> dict[str, list[Row]]:
+    """Return SkyRL's dumped evaluations of two sources, both answered right half of the time; `paid` by place."""
+    return {
+        f"dumped_evals/global_step_{step}_evals/all.jsonl": [
+            {"input_prompt": f"task {place}", "output_response": f"so it is \\boxed{{{place if place % 2 else -1}}}",
+             "score": float(place % 2 == 1 and paid(place)), "data_source": ("gsm8k", "math")[place // 20],
+             "env_extras": {"reward_spec": {"ground_truth": str(place)}}}
+            for place in range(40)
+        ]
+        for step in (0, 10, 20)
+    }  # fmt: skip
+
+
+def test_right_answers_of_evaluations_tell_of_the_scorer_where_training_saves_none(tmp_path: Path) -> None:
+    (found,) = findings_of(diagnosed(tmp_path / "a", evaluated(lambda place: place >= 20)), "right-answers-unpaid")
+    assert "100% of evaluated answers that equal the expected one (gsm8k) earn the least" in found.claim
+    assert "cannot read valid answers" in found.context[0]
+    assert not findings_of(diagnosed(tmp_path / "b", evaluated(lambda _place: True)), "right-answers-unpaid")
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_part_without_a_score_is_named_where_no_gradient_is_left(everywhere: bool, tmp_path: Path) -> None:
+    rows = [
+        {"step": step, "prompt": f"task {place}", "completion": f"{place} at {step}", "Accuracy": place % 2,
+         "ToolCall": None if place == 3 and (everywhere or step > 30) else 1.0, "advantages": 0.5}
+        for step in (10, 20, 40, 50) for place in range(8)
+    ]  # fmt: skip
+    lost = {"completions.jsonl": rows}
+    found = diagnosed(tmp_path, lost, lambda step: {"grad_norm": float("nan")} if step > 30 else {})
+    (gone,) = [one for one in findings_of(found, "metrics-lost") if one.evidence["metric"] == "grad_norm"]
+    assert ("2 of 16 samples have no ToolCall, and at the other 2 none" in " ".join(gone.context)) is not everywhere
+    assert (gone.likely_cause != "") is not everywhere
+
+
 def prompts_of(shown: Callable[[int], int]) -> list[Row]:
     """Return four prompts a step, those that the step `shown` gives had in a run without a restart."""
     return [
@@ -148,6 +182,16 @@ def test_prompts_that_come_again_after_a_restart_are_a_position_that_was_lost(tm
     assert found.evidence["repeats_from_step"] == 11
     assert not position("on", lambda step: step)
     assert not position("epochs", lambda step: step % 10)  # they come again before the restart as well
+
+
+def test_prompts_saved_as_tokens_tell_the_position_as_texts_do(tmp_path: Path) -> None:
+    rows = [
+        {"step": row["step"], "sample_idx": at, "prompt_idx": at % 4, "prompt_tokens": [9, *row["prompt"].encode()],
+         "response_tokens": [4, 5], "reward": row["accuracy"], "finish_reason": "stop"}
+        for at, row in enumerate(prompts_of(lambda step: step if step <= 30 else step - 30))
+    ]  # fmt: skip
+    found = diagnosed(tmp_path, {"rollouts/run_rollouts_000000.jsonl": rows, "train.log": RESUMED})
+    assert [one.evidence["repeats_from_step"] for one in findings_of(found, "data-position-lost")] == [1]
 
 
 def test_a_pass_through_the_data_that_ends_early_skips_prompts(tmp_path: Path) -> None:

@@ -394,6 +394,13 @@ def test_a_scorer_that_fails_on_more_matters_where_the_reward_falls(
     assert "the reward went from 0.50 to 0." in lost.claim
 
 
+def test_a_reward_that_rises_with_its_scorers_failures_and_alone_is_paid_for_them(tmp_path: Path) -> None:
+    evaluated = PLAIN.removesuffix("}}") + ", 'eval_accuracy': 0.4}}"
+    found = consoles(tmp_path, lambda at: 24 if at >= 60 else 10 + at % 3, lambda at: 0.5 + 0.3 * (at >= 60), evaluated)
+    (lost,) = findings_of(found, "samples-lost")
+    assert (lost.severity, lost.onset_step) == (Severity.MEDIUM, 60)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_failures_that_the_settings_do_not_mask_are_trained_on(masked: bool, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
@@ -417,3 +424,17 @@ def test_samples_that_end_neither_by_themselves_nor_at_a_limit_are_lost(limit: b
     lost = findings_of(diagnosed(tmp_path, log), "samples-lost")
     assert [one.onset_step for one in lost] == ([] if limit else [61])
     assert all("end neither by themselves nor at a limit" in one.claim for one in lost)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_flagged_episodes_that_no_count_shows_as_masked_are_trained_on(masked: bool, tmp_path: Path) -> None:
+    def log(step: int, generator: np.random.Generator) -> dict[str, float]:
+        flagged = (0.3 if 60 <= step <= 90 else 0.0) + 0.02 * float(generator.random())
+        reward = 0.5 * (1.0 if masked else 1 - flagged) + 0.01 * float(generator.normal())
+        return {"train/reward": reward, "train/swe_agents/mask_sample/mean": flagged, "train/grad_norm": 0.3,
+                "train/num_mask_sample_filtered": round(256 * flagged) * float(masked)}  # fmt: skip
+
+    (lost,) = findings_of(diagnosed(tmp_path, log), "samples-lost")
+    assert (lost.onset_step, lost.evidence["last_step"]) == (60, 90)
+    assert ("flagged to be masked, and train/num_mask_sample_filtered is 0" in lost.claim) is not masked
+    assert lost.severity.at_least(Severity.MEDIUM) is not masked

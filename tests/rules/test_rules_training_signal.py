@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import Array, frame_of, run_of, series_of, tokens_of
+from numpy.typing import NDArray
 from rule_cases import BY_ID, PPO, broken, healthy, judged, jump, level, not_judged
 
 from ptt.diagnostics.evidence.series import Series
@@ -321,3 +322,32 @@ def test_a_reward_that_rose_from_below_0_did_not_fall_by_ending_under_half_of_it
     assert "rose meanwhile" in broken(judged("truncated-share", cut | {"reward/mean": rose})).claim
     fell = np.r_[level(-3.0, 30), level(0.3, 30), level(-2.5, 40)]
     assert "while the reward fell" in broken(judged("truncated-share", cut | {"reward/mean": fell})).claim
+
+
+TASKS = np.random.default_rng(7).integers(0, 5, 120)  # of four prompts, how many are partly solved
+
+
+def without_updates(updated: NDArray[np.bool_]) -> dict[str, Series]:
+    """Return what a run logs that samples at each step, and trains at some."""
+    partly = {"batch/solve_partial": series_of("batch/solve_partial", TASKS.astype(float))}
+    every = {name: series_of(name, level(0.5, 120, seed=seed)) for seed, name in enumerate("abc")}
+    steps = (np.flatnonzero(updated) + 1).tolist()
+    shown = {"grad_norm": series_of("grad_norm", level(0.3, 120)[updated], steps=steps)}
+    return {**partly, **every, **shown}
+
+
+def test_steps_that_sample_and_log_no_update_are_told_with_the_count_that_decides() -> None:
+    logged = without_updates(TASKS >= 2)
+    settings = {"filter.min_partial_tasks": 2, "filter.min_trajs": 2}
+    found = broken(judged("steps-without-update", logged, settings=settings), severity=Severity.MEDIUM)
+    assert "batch/solve_partial below 2 (filter.min_partial_tasks=2)" in found.claim
+    drawn = np.random.default_rng(3).random(120) < 0.6
+    assert broken(judged("steps-without-update", without_updates(drawn))).evidence["told_apart_by"] is None
+
+
+@pytest.mark.parametrize(
+    "updated", [np.arange(120) % 4 == 0, np.arange(120) >= 40, np.arange(120) != 60, np.ones(120, bool)]
+)
+def test_a_schedule_a_late_start_and_a_lost_line_are_no_skipped_updates(updated: NDArray[np.bool_]) -> None:
+    healthy(judged("steps-without-update", without_updates(updated)))
+    not_judged(judged("steps-without-update", {"reward/mean": level(0.4)}))

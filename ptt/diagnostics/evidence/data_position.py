@@ -71,7 +71,9 @@ def gather_position(
 def _prompts(trajectories: pl.DataFrame) -> dict[int, frozenset[str]]:
     """Return the prompts of each recorded step of training, by the hash of their text or the name of their task."""
     placed = trajectories.filter(pl.col("step").is_not_null() & (pl.col("split") != "eval"))
-    named = pl.coalesce(pl.col("prompt_hash").cast(pl.String), "task", "group_id")
+    group = pl.col("group_id")
+    of_step = group.str.starts_with(pl.concat_str(pl.col("step").cast(pl.String), pl.lit("/")))  # numbered anew at each
+    named = pl.coalesce(pl.col("prompt_hash").cast(pl.String), "task", pl.when(~of_step).then(group))
     rows = placed.select("step", prompt=named).drop_nulls().unique().sort("step")
     found = rows.group_by("step", maintain_order=True).agg("prompt")
     return {step: frozenset(prompts) for step, prompts in found.iter_rows() if len(prompts) >= MIN_PROMPTS}

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.evidence.counts import Counts
 from ptt.diagnostics.evidence.series import Series, finite_series, training_metric_names, training_series
 from ptt.diagnostics.metrics.name_words import (
     ASIDE,
@@ -58,6 +59,7 @@ class Rewards:
     outcomes: Mapping[str, Series] = field(default_factory=dict)  # training metrics that show whether the task was done
     samples: Samples | None = None
     sources: Mapping[str, PaidSource] = field(default_factory=dict)  # by data source or environment, where one is named
+    unscored: Mapping[str, Counts] = field(default_factory=dict)  # samples without a score, by the component's name
     silent_groups: Series | None = None  # share of prompt groups with equal rewards, where groups are recorded
 
 
@@ -107,8 +109,22 @@ def gather_rewards(
         outcomes=outcomes,
         samples=samples,
         sources=_sources(trained),
+        unscored=_unscored(scored),
         silent_groups=_silent_groups(trained),
     )
+
+
+def _unscored(scored: pl.DataFrame) -> dict[str, Counts]:
+    """Count by step the samples for which a component has no score, of components that score others."""
+    rows = scored.filter(pl.col("step").is_not_null() & pl.col("name").is_not_null())
+    lacks = ~pl.col("score").is_finite().fill_null(value=False)
+    by_step = rows.group_by("name", "step").agg(hits=lacks.sum().cast(pl.Float64), trials=pl.len().cast(pl.Float64))
+    found: dict[str, Counts] = {}
+    for (name,), part in by_step.sort("name", "step").partition_by("name", as_dict=True, maintain_order=True).items():
+        steps, hits, trials = (part[column].to_numpy() for column in ("step", "hits", "trials"))
+        if hits.any() and (hits < trials).any():
+            found[str(name)] = Counts(name=f"samples without {name}", steps=steps, hits=hits, trials=trials)
+    return found
 
 
 MAX_SOURCES: Final = 100  # a name that each sample has of its own is no data source

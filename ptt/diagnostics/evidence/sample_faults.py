@@ -79,6 +79,7 @@ class SampleFaults:
 
     unpaid_source: str | None = None  # the data source or environment that nearly all of them are of
     unpaid: Counts | None = None  # answers that are right as they stand and earn the least, of all right ones
+    unpaid_evaluated: bool = False  # they are answers of evaluations, as no right ones of training are recorded
     unpaid_by_length: tuple[float, float] | None = None  # share of them: of the longest third, of the others
     useless: tuple[UselessResults, ...] = ()  # the most frequent first
     unexecuted: Counts | None = None  # episodes that end with a call in a text, never made, of those with calls
@@ -90,17 +91,26 @@ class SampleFaults:
 
 
 def gather_faults(trajectories: pl.DataFrame, calls: pl.DataFrame, answers: pl.DataFrame) -> SampleFaults | None:
-    """Look for such faults in the recorded episodes of training; None where none is recorded at a step."""
-    placed = trajectories.filter(pl.col("step").is_not_null() & (pl.col("split") != "eval"))
-    placed = placed.unique("trajectory_id", keep="first", maintain_order=True)
+    """Look for such faults in the recorded episodes of training; None where none is recorded at a step.
+
+    What right answers earn is looked for in evaluations where no right answer of training is recorded.
+    """
+    at_steps = trajectories.filter(pl.col("step").is_not_null())
+    at_steps = at_steps.unique("trajectory_id", keep="first", maintain_order=True)
+    placed, evaluated = at_steps.filter(pl.col("split") != "eval"), at_steps.filter(pl.col("split") == "eval")
     if placed.is_empty():
-        return None
+        source, unpaid = _unpaid(evaluated)
+        return None if unpaid is None else SampleFaults(unpaid_source=source, unpaid=unpaid, unpaid_evaluated=True)
     ends = placed.select("trajectory_id", "step", _may_be_cut().alias("cut"))
     own = calls.drop("step", strict=False).join(ends, on="trajectory_id")
     source, unpaid = _unpaid(placed)
+    of_evaluations = unpaid is None
+    if of_evaluations:
+        source, unpaid = _unpaid(evaluated)
     return SampleFaults(
         unpaid_source=source,
         unpaid=unpaid,
+        unpaid_evaluated=of_evaluations and unpaid is not None,
         unpaid_by_length=_unpaid_by_length(placed),
         useless=_useless(own),
         unexecuted=_unexecuted(own),

@@ -18,7 +18,17 @@ from ptt.diagnostics.parsers.io.calls import Array, SequenceRows, TokenRow, logp
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, RunFile, count_notes
 from ptt.diagnostics.parsers.io.lines import blocks, first_objects, is_torn, json_object, torn_line
 from ptt.diagnostics.parsers.io.trajectories import Samples
-from ptt.diagnostics.parsers.io.values import as_flag, as_id, as_int32, as_int64, as_name, as_number, dicts_in, nested
+from ptt.diagnostics.parsers.io.values import (
+    as_flag,
+    as_id,
+    as_int32,
+    as_int64,
+    as_name,
+    as_number,
+    dicts_in,
+    digest,
+    nested,
+)
 
 MIN_TOOL_TOKENS: Final = 2  # zeros in a row that are tool output; a single one is a token the model was sure of
 
@@ -44,7 +54,9 @@ def model_mask(logps: Array, calls: int | None) -> tuple[Array, bool]:
     return mask, bool(more and calls)
 
 
-KEYS: Final = frozenset({"step", "prompt_tokens", "response_tokens", "request_info"})
+KEYS: Final = frozenset({"step", "prompt_tokens", "response_tokens"})
+ITS_OWN: Final = frozenset({"request_info", "finish_reason"})
+"""One of these is among the keys, too."""
 METADATA: Final = frozenset({"run_name", "git_commit", "model_name", "timestamp"})
 CALL: Final = pl.Struct({"tool_name": pl.String(), "success": pl.Boolean(), "runtime": pl.Float64()})
 INFO: Final = pl.Struct({"num_calls": pl.Int64(), "tool_call_stats": pl.List(CALL)})
@@ -54,15 +66,21 @@ SCALARS: Final[dict[str, pl.DataType]] = {
     **dict.fromkeys(("finish_reason", "dataset"), pl.String()),
     "request_info": INFO,
 }
-LISTS: Final[dict[str, pl.DataType]] = {"response_tokens": pl.List(pl.Int32()), "logprobs": pl.List(pl.Float32())}
+LISTS: Final[dict[str, pl.DataType]] = {
+    "response_tokens": pl.List(pl.Int32()),
+    "logprobs": pl.List(pl.Float32()),
+    "prompt_tokens": pl.List(pl.Int32()),
+}
 UNUSABLE: Final = "row(s) skipped: no step, or not one log-probability for each token."
+WITHOUT_LOGPS: Final = "row(s) without log-probabilities: their prompts, rewards and ends are read, and no tokens."
 MORE_RUNS: Final = "row(s) with more runs of zeros than tool calls; the longest runs count as tool output."
 
 
 def recognises(file: RunFile) -> bool:
     """Recognise a file by the keys of the first row."""
     first = next(iter(first_objects(file, 1)), {})
-    return first.keys() >= KEYS or (file.name.endswith("_metadata.jsonl") and first.keys() == METADATA)
+    of_rollouts = first.keys() >= KEYS and bool(first.keys() & ITS_OWN)
+    return of_rollouts or (file.name.endswith("_metadata.jsonl") and first.keys() == METADATA)
 
 
 def read(file: RunFile) -> Iterator[Piece]:
@@ -89,8 +107,8 @@ def _rows(block: bytes) -> Iterator[dict[str, Any] | None]:
             yield json_object(line)
         return
     lists = [_cut(frame[name]) for name in LISTS]
-    for row, tokens, logps in zip(frame.select(*SCALARS).iter_rows(named=True), *lists, strict=True):
-        yield {**row, "response_tokens": tokens, "logprobs": logps}
+    for row, tokens, logps, prompt in zip(frame.select(*SCALARS).iter_rows(named=True), *lists, strict=True):
+        yield {**row, "response_tokens": tokens, "logprobs": logps, "prompt_tokens": prompt}
 
 
 def _fast(block: bytes) -> pl.DataFrame | None:
@@ -100,10 +118,11 @@ def _fast(block: bytes) -> pl.DataFrame | None:
     except (pl.exceptions.PolarsError, OSError):
         return None
     whole_rows = frame.select(
-        pl.all_horizontal(pl.col("step", "response_tokens", "logprobs").is_not_null()).all()
+        pl.all_horizontal(pl.col("step", *LISTS).is_not_null()).all()
         & (pl.col("logprobs").list.len() == pl.col("response_tokens").list.len()).all()
         & ~pl.col("response_tokens").list.eval(pl.element().is_null()).list.any().any()
         & ~pl.col("logprobs").list.eval(pl.element().is_null()).list.any().any()
+        & ~pl.col("prompt_tokens").list.eval(pl.element().is_null()).list.any().any()
     )
     return frame if frame.height and whole_rows.item() else None
 
@@ -120,7 +139,7 @@ class _Reader:
     def __init__(self, file: RunFile) -> None:
         self._root = file.rel.rsplit("_rollouts_", 1)[0]
         self._sequences, self._samples = SequenceRows(), Samples(file, PARSER.name)
-        self._counts = dict.fromkeys((UNUSABLE, MORE_RUNS), 0)
+        self._counts = dict.fromkeys((UNUSABLE, MORE_RUNS, WITHOUT_LOGPS), 0)
         self._facts: dict[str, str | int | float | bool | None] = {"framework": "open-instruct"}
 
     def add(self, record: dict[str, Any] | None) -> Iterator[Piece]:
@@ -128,45 +147,34 @@ class _Reader:
             self._facts["model"] = as_id(record["model_name"])
             return
         row = None if record is None else self._row(record)
-        if row is None:
+        if row is None and record is not None and record.get("logprobs") is None and self._sample(record):
+            self._counts[WITHOUT_LOGPS] += 1
+        elif row is None:
             self._counts[UNUSABLE] += 1
         else:
             yield from self._sequences.add(row)
 
     def _row(self, record: dict[str, Any]) -> TokenRow | None:
         """Read one sample into the tables; None if it lacks a step or tokens with as many log-probabilities."""
-        step = as_int64(record.get("step")) if not isinstance(record.get("step"), str) else None
-        tokens, logps = _arrays(record)
-        if step is None or tokens is None or logps is None or not len(tokens):
+        columns, (tokens, logps) = _columns(record, self._root), _arrays(record)
+        if columns is None or tokens is None or logps is None or not len(tokens):
             return None
         calls = as_int64(nested(record, "request_info", "num_calls"))
         stats = _stats(nested(record, "request_info", "tool_call_stats"))
         mask, more = model_mask(logps, calls)
         self._counts[MORE_RUNS] += more
-        sample, group = (as_id(record.get(name)) for name in ("sample_idx", "prompt_idx"))
-        columns: dict[str, Any] = {
-            "step": step,
-            "sample_id": None if sample is None else f"{step}/{sample}",
-            "group_id": None if group is None else f"{step}/{group}",
-            "trajectory_id": None if sample is None else f"{self._root}:{step}/{sample}",
-            "env": as_name(record.get("dataset")),
-            "reward": as_number(record.get("reward")),
-        }
-        advantage, stop = as_number(record.get("advantage")), as_name(record.get("finish_reason"))
+        outcome = _outcome(record)
+        advantage = outcome["advantage"]
         # A turn begins where the mask rises, an observation where it falls.
         edges = np.diff(mask.astype(np.int8), prepend=0)
         turns, observations = int((edges == 1).sum()), int((edges[1:] == -1).sum()) + int(not mask[0])
-        if sample is not None:
-            outcome = {
-                "split": "train",
-                "advantage": advantage,
-                "truncated": None if stop is None else stop == "length",
-                "stop_reason": stop,
+        if columns["trajectory_id"] is not None:
+            made = {
                 "n_turns": turns,
                 "n_tool_calls": as_int32(calls),
                 "n_tool_fail": sum(call["ok"] is False for call in stats) if stats else None,
             }
-            self._samples.put(columns["trajectory_id"], columns | outcome, calls=stats)
+            self._samples.put(columns["trajectory_id"], columns | outcome | made, calls=stats)
         if stats and len(stats) == observations:
             columns["tool_names"] = [call["name"] for call in stats]
             columns["tool_failed"] = [None if call["ok"] is None else not call["ok"] for call in stats]
@@ -178,6 +186,14 @@ class _Reader:
             told=columns,
         )
 
+    def _sample(self, record: dict[str, Any]) -> bool:
+        """Read a sample without its tokens; False where it cannot be told from others."""
+        columns = _columns(record, self._root)
+        if columns is None or columns["trajectory_id"] is None:
+            return False
+        self._samples.put(columns["trajectory_id"], columns | _outcome(record))
+        return True
+
     def take(self) -> Iterator[Piece]:
         yield from self._sequences.take()
         yield from self._samples.take()
@@ -185,6 +201,35 @@ class _Reader:
     def close(self) -> Iterator[Piece]:
         yield from count_notes(self._samples.file, self._counts, lost=(UNUSABLE,))
         yield Context(facts=self._facts)
+
+
+def _columns(record: dict[str, Any], root: str) -> dict[str, Any] | None:
+    """Return what places and pays a sample; None without a step."""
+    step = as_int64(record.get("step")) if not isinstance(record.get("step"), str) else None
+    if step is None:
+        return None
+    sample, group = (as_id(record.get(name)) for name in ("sample_idx", "prompt_idx"))
+    prompt = record.get("prompt_tokens")
+    prompt = prompt if isinstance(prompt, np.ndarray) else token_array(prompt)
+    return {
+        "step": step,
+        "sample_id": None if sample is None else f"{step}/{sample}",
+        "group_id": None if group is None else f"{step}/{group}",
+        "trajectory_id": None if sample is None else f"{root}:{step}/{sample}",
+        "prompt_hash": None if prompt is None or not len(prompt) else digest(prompt.tolist()),
+        "env": as_name(record.get("dataset")),
+        "reward": as_number(record.get("reward")),
+    }
+
+
+def _outcome(record: dict[str, Any]) -> dict[str, Any]:
+    stop = as_name(record.get("finish_reason"))
+    return {
+        "split": "train",
+        "advantage": as_number(record.get("advantage")),
+        "truncated": None if stop is None else stop == "length",
+        "stop_reason": stop,
+    }
 
 
 def _arrays(record: dict[str, Any]) -> tuple[Array | None, Array | None]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile, any_line
 from ptt.diagnostics.parsers.io.lines import begins_with, first_objects
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_lines
-from ptt.diagnostics.parsers.io.values import as_label, as_score
+from ptt.diagnostics.parsers.io.values import as_label, as_score, nested
 
 KEYS: Final = frozenset({"input_prompt", "output_response", "score"})
 STEP: Final = re.compile(r"(?:^|/)global_step_(\d{1,18})_evals?/")
@@ -65,8 +65,9 @@ def _add(record: dict[str, Any], samples: Samples) -> bool:
             prompt=record.get("input_prompt"),
             reward=score,
             asked=record.get("input_prompt"),
+            expected=nested(record, "env_extras", "reward_spec", "ground_truth"),
             columns={
-                "env": as_label(record.get("env_class")),
+                "env": as_label(record.get("env_class")) or as_label(record.get("data_source")),
                 "stop_reason": stop,
                 "truncated": None if stop is None else stop == "length",
             },

@@ -32,8 +32,10 @@ def _is_call(row: dict[str, Any]) -> bool:
 
 
 def _is_sample(row: dict[str, Any]) -> bool:
-    """Return whether a row is one sample of such a log, written out again: its step is a text in no other."""
-    return isinstance(row.get("step"), str) and all(isinstance(row.get(key), str) for key in KEYS)
+    """Return whether a row is one sample of such a log, written out again: by its `advantages`, or a step in text."""
+    step = row.get("step")
+    known = isinstance(step, str) or (isinstance(step, int) and "advantages" in row)
+    return known and all(isinstance(row.get(key), str) for key in KEYS)
 
 
 def _step_key(row: dict[str, Any]) -> str:

@@ -27,6 +27,9 @@ MIN_PARTED: Final = 5  # steps before the onset
 MIN_FAILED: Final = 0.3  # a sample: of an evaluation's many, nearly every third
 FAILED_BEFORE: Final = 0.1  # of it: in all evaluations before
 OF_POLICY: Final = frozenset({Link.EXPLORATION, Link.REWARD, Link.POLICY_UPDATE, Link.NUMERICS})
+LIKELY_AT_START: Final = (
+    ": weights or an adapter that were not loaded, or not as before, are as likely as the learning rate"
+)
 MORE: Final = 1.3  # times as many a step as before
 MAX_QUOTE: Final = 140  # characters of a line
 INNER_QUOTES: Final = str.maketrans(dict.fromkeys('"“”«»`', "'"))  # masking ends a quote at its first mark
@@ -178,12 +181,12 @@ def _told(finding: Finding, evidence: Evidence, events: _Happened, lines: Sequen
     restart = next((step for step in events.restarts if first - 1 <= step <= last), None)
     evaluated = events.evaluation
     earlier = max((step for step in events.restarts if first - AFTER <= step < first - 1), default=None)
-    if restart is None and earlier is not None and finding.link in OF_POLICY:
+    if restart is None and earlier is not None:
         facts["restart_step"] = earlier
         later = counted((finding.onset_step or first) - earlier, "step(s)")
         told.append(
-            f"it begins {later} after the run was started again at step {earlier}: weights or an adapter that were "
-            "not loaded, or not as before, are as likely as the learning rate"
+            f"it begins {later} after the run was started again at step {earlier}"
+            + (LIKELY_AT_START if finding.link in OF_POLICY else "")
         )
     elif restart is not None:
         facts["restart_step"] = restart

@@ -48,7 +48,7 @@ FOLLOWS: Final = 0.3  # of the reward's own relative change
 LINES: Final[Mapping[str, re.Pattern[str]]] = {
     name: re.compile(pattern)
     for name, pattern in {
-        "gold": UNREAD.pattern,
+        "gold": rf"(?i){UNREAD.pattern}",
         "quota": r"(?i)\bquota\b|limit of \d+ concurrent|reached (?:its|the) (?:limit|maximum)"
         r"|too many (?:open|concurrent)|\bno free \w+|pool (?:is )?(?:full|exhausted)|resource.?exhausted",
         "context": r"(?i)context (?:length|window)|max_model_len|maximum context|input is too long|prompt is too long",
@@ -363,7 +363,8 @@ def _of_rows(around: Around) -> Iterator[Sign]:
         yield _sign("unpaid_long", long=pct(long), short=pct(short))
     elif faults is not None and faults.unpaid is not None and faults.unpaid.share >= CHANGED:
         share = faults.unpaid.share
-        yield _sign("unpaid_all" if share >= NEARLY_ALL else "unpaid", share=pct(share))
+        of_all = "unpaid_evaluated" if faults.unpaid_evaluated else "unpaid_all"
+        yield _sign(of_all if share >= NEARLY_ALL else "unpaid", share=pct(share))
         if evidence.events and not around.lines:
             yield _sign("unsaid")
     lost = evidence.counters.lost if evidence.counters is not None else None
@@ -386,7 +387,8 @@ def _of_settings(around: Around) -> Iterator[Sign]:
     off = {key for key, value in settings.items() if SWITCHES.search(key) and str(value).lower() in ("false", "0")}
     if filtered is not None and str(filtered[1]) in SHAPED and not off:
         yield _sign("filter_metric", setting=f"{filtered[0]}={filtered[1]}")
-    for series in around.evidence.other.values():
+    counted = around.evidence.counters.counts.values() if around.evidence.counters is not None else ()
+    for series in (*around.evidence.other.values(), *counted):
         if ABORTS.search(series.raw_name):
             values = series.finite()[1]
             if len(values) and float(np.median(values)) > 1:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.mismatch import VERSIONS_PER_STEP
 from ptt.diagnostics.evidence.mismatch_causes import MismatchAnswer, MismatchCause, Sign, rank_causes
-from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series, finite_series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.model import LIKELY
 from ptt.diagnostics.rules.interface import Finding
@@ -21,6 +23,10 @@ from ptt.diagnostics.wording import pct, sig
 
 MIN_STEPS: Final = 6  # recorded steps with a lag: fewer show no pattern
 LAG_LIMIT: Final = 8.0  # versions; see the source in stale_rollouts.py
+LOGGED_VERSION: Final = re.compile(
+    r"(?i)(?:^|/)(?:samples?|experiences?|batch|train(?:ed)?)/(?:model|policy|weights?|param)_?versions?(?:/(?:mean|avg))?$"
+)
+"""Names of the version that sampled what a step trains on, as Trinity-RFT's `sample/model_version/mean`."""
 STALE_SHARE: Final = 0.25  # of the steps from the first stale one on: a sampler refreshed at times is fresh in between
 FRESHEST_SHARE: Final = 0.1  # of the steps: so fresh that any remaining distance comes from the engine
 MIN_ABOVE: Final = 0.8  # of pairs of a stale and a fresh step, the stale one is further off
@@ -43,12 +49,26 @@ class Response(NamedTuple):
 
 
 def lag_of(evidence: Evidence) -> Series | None:
-    """Return the mean lag by step, as the trainer logs it, else from the versions of recorded sequences."""
+    """Return the mean lag by step: as the trainer logs it, from the versions of recorded sequences or logged ones."""
     series = evidence.metrics.get("staleness/mean")
     if series is not None and len(series.finite()[0]) >= MIN_LOGGED:
         return series
     recorded = evidence.freshness.lag if evidence.freshness is not None else None
-    return recorded if recorded is not None and len(recorded.finite()[0]) >= MIN_STEPS else None
+    if recorded is not None and len(recorded.finite()[0]) >= MIN_STEPS:
+        return recorded
+    return next(filter(None, map(_behind, evidence.other.values())), None)
+
+
+def _behind(series: Series) -> Series | None:
+    """Return how far a logged version of the trained samples is behind the step, where it counts as steps do."""
+    steps, versions = series.finite()
+    if not LOGGED_VERSION.search(series.raw_name) or len(steps) < MIN_LOGGED or series.logged:
+        return None
+    pace = float(versions[-1] - versions[0]) / float(steps[-1] - steps[0])
+    if not VERSIONS_PER_STEP[0] <= pace <= VERSIONS_PER_STEP[1]:
+        return None
+    behind = steps - versions
+    return finite_series("staleness/mean", steps, behind - behind.min(), raw_name=f"steps behind, by {series.raw_name}")
 
 
 def stale_steps(lag: Series, *, limit: float = LAG_LIMIT, share: float = STALE_SHARE) -> IntArray:

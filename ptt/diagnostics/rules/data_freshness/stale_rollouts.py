@@ -38,11 +38,13 @@ from ptt.diagnostics.rules.data_freshness import (
 from ptt.diagnostics.rules.data_freshness.engine_mismatch import HIGH_FACTOR, KL, LOGP_ABS
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import Excess, last_mean, lasting_excess, series_evidence
+from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.sawtooth import Sawtooth, find_sawtooth
 from ptt.diagnostics.wording import sig
 
 GROWTH_FACTOR = 2.0  # times its early level: the lag is not bounded
 HIGH_P99 = 1.0  # nats of p99: one token in a hundred is e times likelier or less likely than when it was sampled
+FULL = 0.15  # of the batches that a queue holds: the lag is no further off that
 MIN_FALL = 3.0  # by this factor at each sync: fresh weights are as near as the engine's arithmetic allows
 LOGGED = {"logp_abs_mean": LOGP_ABS, "kl": KL}  # engine-mismatch's limits
 CAUSES = (
@@ -86,6 +88,8 @@ def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
     effect = response(evidence, lag, limit)
     rise = lasting_rise(lag, floor=limit, factor=GROWTH_FACTOR)
     grows = rise is not None and not rise.ended
+    if grows:
+        interval = (int(steps[_last_usual(lags, first)]), interval[1])
     pattern = evidence.mismatch_pattern
     by_lag = pattern is not None and pattern.name == "by_lag" and pattern.noticed
     severity = Severity.MEDIUM if effect or grows or by_lag else Severity.LOW
@@ -103,6 +107,7 @@ def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
         observed=float(np.median(lags[stale])),
         limit=limit,
         unit="versions",
+        context=_queue(evidence, lag),
         onset_step=interval[1],
         onset_interval=interval,
         evidence=series_evidence(
@@ -133,6 +138,28 @@ def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
         return with_causes(finding, evidence) if by_lag else finding
     off = sign("off_where_old", name=effect.measured, fresh=sig(effect.fresh), stale=sig(effect.stale))
     return with_causes(finding, evidence, off)
+
+
+def _last_usual(lags: FloatArray, first: int) -> int:
+    """Return the place before the first stale step at which the lag was last no more than at the start."""
+    usual = np.flatnonzero(lags[:first] <= np.median(lags[: min(first, MIN_STEPS)])) if first else np.zeros(0)
+    return int(usual[-1]) if len(usual) else max(0, first - 1)
+
+
+def _queue(evidence: Evidence, lag: Series) -> tuple[str, ...]:
+    """Say that the lag is in the end that of a full queue, by its capacity and the size of a batch in the settings."""
+    sizes = {key: value for key, value in evidence.settings.items() if isinstance(value, int) and value > 0}
+    batches = [value for key, value in sizes.items() if key.rpartition(".")[2] == "train_batch_size"]
+    for key, capacity in sorted(sizes.items()):
+        if key.rpartition(".")[2] != "capacity" or not batches:
+            continue
+        held, last = capacity / batches[0], last_mean(lag)
+        if abs(last - held) <= FULL * held:
+            return (
+                f"they end {sig(last)} versions old, and {key}={capacity} holds {sig(held)} batches of {batches[0]}: "
+                "the queue is full, and the trainer, slower than the sampler, reads its oldest samples",
+            )
+    return ()
 
 
 def _by_syncs(evidence: Evidence, limits: Limits) -> Finding | None:

@@ -4,8 +4,9 @@ What: the share of samples that end in an error, a timeout or a verifier that fa
 and beyond its noise, for so long that a whole step's worth is lost; or it is above 30% throughout (10% where they could
 not be scored). The share is logged, worked out from counters and what was asked for, or counted in recorded episodes or
 lines of the console; lines alone are told where they multiply, or where the scorer fails at every logged step while a
-part of the reward is 0 throughout. Beside it stands what became of the
-reward: over all samples, and over those that finished. High where failed samples are trained on and make up 30%.
+part of the reward is 0 throughout, or where the reward rises with them and no evaluation follows. Beside it stands what
+became of the reward: over all samples, and over those that finished. High where failed samples are trained on and make
+up 30%.
 Why it matters: a failed episode says nothing about the policy, but it lowers the reward and, where it counts as 0, is
 trained on. A curve that falls so is mistaken for a policy that got worse.
 What it is not: a small constant rate of failures, which every sandbox has.
@@ -58,6 +59,8 @@ MAX_TOLD = 2  # errors that a claim names
 BESIDE_STEPS = 20  # before a stretch, or after it: what the reward is compared with
 UNMASKED = "mask_infra_failed_completions"
 """A setting of Open-Instruct: false where failed samples are trained on."""
+FLAGGED = "mask_sample"
+"""NeMo Gym's flag of episodes that must not be trained on."""
 CAUSES = (
     "a sandbox, browser or server that is down, full or out of quota",
     "a network or a file system that fails under load",
@@ -167,10 +170,11 @@ def _of_counts(evidence: Evidence, counters: SampleCounters, lost: Series) -> Ve
     reward = _of_level(evidence, (first, last))
     fell = reward is not None and reward.before - reward.during > MIN_FALL * abs(reward.before)
     until = "" if worst.lasting else f" to step {last}"
+    paid = unscored and reward is not None and _rose_alone(evidence, reward, first)
     words = "times a step the scorer fails, by the console," if unscored else "samples a step are lost to failures"
     change = _went(reward) if fell or unscored else ""
     return Finding(
-        severity=Severity.MEDIUM if fell else Severity.LOW,
+        severity=Severity.MEDIUM if fell or paid else Severity.LOW,
         claim=f"{sig(worst.mean)} {words} from step {first}{until}, {sig(usual)} otherwise{_errors(counters)}{change}"
         + (_evaluated(evidence, first) if unscored else ""),
         observed=worst.mean,
@@ -216,14 +220,28 @@ def _went(reward: RewardBeside | None) -> str:
     return "" if reward is None else f"; the reward went from {sig(reward.before)} to {sig(reward.during)}"
 
 
-def _evaluated(evidence: Evidence, first: int) -> str:
-    """Return what an evaluation did meanwhile, as the end of a clause: it is scored beside training."""
+def _rose_alone(evidence: Evidence, reward: RewardBeside, first: int) -> bool:
+    """Return whether the reward rose with the failures of its scorer, and no evaluation by half as much."""
+    rise = (reward.during - reward.before) / abs(reward.before) if reward.before else 0.0
+    evaluated = _evaluation(evidence, first)
+    if rise <= MIN_FALL or evaluated is None or not evaluated[1]:
+        return False
+    return (evaluated[2] - evaluated[1]) / abs(evaluated[1]) < KEPT_SHARE * rise
+
+
+def _evaluation(evidence: Evidence, first: int) -> tuple[str, float, float] | None:
+    """Return an evaluation's outcome by name: its last value before a step, and its last."""
     for figure in evidence.evaluation.figures if evidence.evaluation is not None else ():
         steps, values = figure.series.finite()
         if figure.outcome and (steps < first).any() and (steps >= first).any():
-            before = float(values[steps < first][-1])
-            return f", {figure.series.raw_name} from {sig(before)} to {sig(float(values[-1]))} by the end"
-    return ""
+            return figure.series.raw_name, float(values[steps < first][-1]), float(values[-1])
+    return None
+
+
+def _evaluated(evidence: Evidence, first: int) -> str:
+    """Return what an evaluation did meanwhile, as the end of a clause: it is scored beside training."""
+    found = _evaluation(evidence, first)
+    return "" if found is None else f", {found[0]} from {sig(found[1])} to {sig(found[2])} by the end"
 
 
 def _of_level(evidence: Evidence, inside: Steps) -> RewardBeside | None:
@@ -258,15 +276,15 @@ def _finding(
     first, last = int(steps[stretch.first]), int(steps[stretch.last])
     began_with_run = stretch.first == 0
     reward = _reward_beside(evidence, counters, lost, stretch)
-    unmasked = evidence.run.context.get(UNMASKED) is False and lost.name not in (MISSING, UNSCORED)
-    trained = unmasked or (reward is not None and reward.trained)
+    unmasked = _unmasked(evidence, counters, lost, (first, last))
+    trained = bool(unmasked) or (reward is not None and reward.trained)
     when = "at every step" if began_with_run and stretch.lasting else f"from step {first}"
     when += "" if stretch.lasting else f" to step {last}"
     beside = "" if math.isnan(usual) else f", {pct(usual)} otherwise"
     return Finding(
         severity=_severity(stretch, reward, trained=trained, kept=_stays(lost), limits=limits),
         claim=f"{pct(stretch.mean)} of samples {_lost_words(lost)} {when}{beside}{_errors(counters) or _counter(lost)}"
-        + (f"; they are trained on, since {UNMASKED} is false" if unmasked else "")
+        + unmasked
         + (_reward_clause(reward) or (_went(reward) if _is_unscored(lost) else _shorter(evidence, stretch)))
         + (_evaluated(evidence, first) if _is_unscored(lost) else ""),
         observed=stretch.mean,
@@ -283,6 +301,20 @@ def _finding(
         confirm=(f"read the errors of ten samples of steps {first} to {last}: the environment's, or the policy's?",),
         next=(*NEXT, ROLL_BACK) if trained else NEXT,
     )
+
+
+def _unmasked(evidence: Evidence, counters: SampleCounters, lost: Series, inside: Steps) -> str:
+    """Say, as a clause, what shows that lost samples are trained on: a setting, or a count of masked ones that is 0."""
+    if lost.name in (MISSING, UNSCORED):
+        return ""
+    if evidence.run.context.get(UNMASKED) is False:
+        return f"; they are trained on, since {UNMASKED} is false"
+    masked = counters.counts.get("masked")
+    if masked is None or FLAGGED not in lost.raw_name:
+        return ""
+    steps, values = masked.finite()
+    held = values[(steps >= inside[0]) & (steps <= inside[1])]
+    return f"; they are flagged to be masked, and {masked.raw_name} is 0" if len(held) and not held.any() else ""
 
 
 def _lost_words(lost: Series) -> str:

@@ -178,8 +178,9 @@ def _may_be_junk(evidence: Evidence) -> str:
         if len(evaluated) < MIN_POINTS or len(trained) < MIN_POINTS:
             continue
         late, usual = evaluated[-(len(evaluated) // 3) :], float(trained[-(len(trained) // 3) :].mean())
-        other_scale = evaluated.max() <= SHARE_SCALE < trained.max()
-        if other_scale or late.min() < 0 or late.max() >= JUNK_REWARD * usual:
+        if evaluated.max() <= SHARE_SCALE < trained.max():
+            continue  # a sum of rewards beside a share of them tells nothing
+        if late.min() < 0 or late.max() >= JUNK_REWARD * usual:
             return ""
         told.append(f"{figure.title} is {sig(float(late.mean()))} where training has {sig(usual)}")
     return f", and {told[0]}: they may be junk" if told else ""

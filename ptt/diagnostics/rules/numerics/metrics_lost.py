@@ -11,7 +11,6 @@ Source: writers encode NaN differently (bare NaN, null, dropped keys, 0 with a f
 same.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -19,18 +18,23 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import INFINITE_FLAGS, MIN_LOGGED, NAN_FLAGS, Series
-from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.model import LIKELY, Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, Verdict, requires, rule
 from ptt.diagnostics.rules.numerics import CORE, core_series, dead_tail
 from ptt.diagnostics.rules.single_series import metric_evidence
 from ptt.diagnostics.statistics.arrays import IntArray
 from ptt.diagnostics.statistics.change_point import rate_change
+from ptt.diagnostics.wording import counted
 
 BLOWN_CAUSES = ("a step that blew up the weights", "log of a zero probability", "an infinite reward")
 BLOWN_NEXT = "take the last checkpoint before step {}; replay that step with anomaly detection on"
 SCORED_CAUSES = (
     "a reward function that divides by 0, takes the log of 0 or overflows",
     "a judge's answer without a number",
+)
+UNSCORED_CAUSES = (
+    "a part of the reward that is None for some samples: its NaN spreads to all advantages of the batch, and no update "
+    "is made",
 )
 SCORED_NEXT = "score the samples of step {} again one by one; clip or reject rewards that are not finite"
 ABSENT_SHARE = 0.2  # of the steps: absent for this long, a metric is gone and not just skipped
@@ -43,23 +47,23 @@ def check(core: list[Series], evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the flags and the coverage of the core metrics."""
     last = max(int(series.steps[-1]) for series in evidence.metrics.values() if len(series.steps))
     first = min(int(series.steps[0]) for series in core)
-    findings = [finding for series in core if (finding := _not_finite(series, evidence.metrics))]
-    findings = findings or _first_other(evidence.metrics)
+    findings = [finding for series in core if (finding := _not_finite(series, evidence))]
+    findings = findings or _first_other(evidence)
     findings += [finding for series in core if (finding := _vanished(series, first, last, limits["last_part"]))]
     if findings:
         return Broken(findings=tuple(findings))
     return Healthy(reason=f"{len(core)} core metrics are finite and logged up to step {last}")
 
 
-def _first_other(metrics: Mapping[str, Series]) -> list[Finding]:
+def _first_other(evidence: Evidence) -> list[Finding]:
     """Return the finding on the first metric outside the core that has turned into NaN for good, or none."""
-    others = [series for name, series in sorted(metrics.items()) if name not in CORE and series.lost]
-    findings = [finding for series in others if (finding := _not_finite(series, metrics))]
+    others = [series for name, series in sorted(evidence.metrics.items()) if name not in CORE and series.lost]
+    findings = [finding for series in others if (finding := _not_finite(series, evidence))]
     findings.sort(key=lambda finding: (finding.onset_step or 0, str(finding.evidence["metric"])))
     return [replace(finding, severity=Severity.MEDIUM) for finding in findings[:1]]
 
 
-def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None:
+def _not_finite(series: Series, evidence: Evidence) -> Finding | None:
     bad = np.flatnonzero(~np.isfinite(series.values))
     if not len(bad):
         return None
@@ -73,8 +77,10 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
     infinite = bool(np.isin(series.flags[bad], INFINITE_FLAGS).all())
     overflow = series.name == "grad_norm" and infinite and not dead  # in half precision: the scaler skips it
     alone = len(bad) == 1 and (what == "null" or overflow)
-    hidden = _hidden(metrics.get("loss/total"), series.steps[bad]) if series.name == "grad_norm" else 0
+    loss = evidence.metrics.get("loss/total")
+    hidden = _hidden(loss, series.steps[bad]) if series.name == "grad_norm" else 0
     scored = not dead and series.name.startswith("reward/")
+    unscored = () if series.name.startswith("reward/") else _unscored(series.steps[bad], evidence)
     return Finding(
         severity=Severity.CRITICAL if dead else Severity.LOW if alone else Severity.MEDIUM,
         claim=f"{series.raw_name} is {what} at {len(bad)} of {series.count} logged steps"
@@ -84,6 +90,7 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
         limit=0.0,
         unit="steps",
         link=Link.REWARD if scored else None,
+        context=unscored,
         onset_step=first,
         onset_interval=(first, first),
         evidence=metric_evidence(
@@ -92,9 +99,24 @@ def _not_finite(series: Series, metrics: Mapping[str, Series]) -> Finding | None
             first_not_finite_step=int(series.steps[bad[0]]),
             **({"loss_shown_as_0": hidden} if hidden else {}),
         ),
-        causes=SCORED_CAUSES if scored else BLOWN_CAUSES,
+        causes=SCORED_CAUSES if scored else (*UNSCORED_CAUSES, *BLOWN_CAUSES) if unscored else BLOWN_CAUSES,
         next=((SCORED_NEXT if scored else BLOWN_NEXT).format(first),),
     )
+
+
+def _unscored(bad: IntArray, evidence: Evidence) -> tuple[str, ...]:
+    """Say which part of the reward has no score for some recorded samples of just these steps, and a likely cause."""
+    for name, counts in evidence.rewards.unscored.items() if evidence.rewards is not None else ():
+        within = np.isin(counts.steps, bad)
+        if within.any() and counts.hits[within].all() and not counts.hits[~within].any():
+            least = f"{counts.hits[within].sum():.0f} of {counts.trials[within].sum():.0f}"
+            others = f", and at the other {(~within).sum()} none lacks it" if (~within).any() else ""
+            return (
+                f"at the {counted(int(within.sum()), 'recorded step(s)')} among them {least} samples have no {name}"
+                f"{others}",
+                f"{LIKELY}{UNSCORED_CAUSES[0]}",
+            )
+    return ()
 
 
 def _lasting_from(series: Series, tail: int) -> int:

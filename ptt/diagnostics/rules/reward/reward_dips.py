@@ -5,7 +5,8 @@ at least half of that level; or it falls by as much at just the steps at which t
 engine's mismatch leaves its own level. High where next to nothing is left of the reward at more than one step.
 Why it matters: the reward of these steps measures a fault, not the policy, and the gradient follows it all the same. A
 mean over a window hardly moves. A note, where the reward leaves its level for a long stretch and returns, and a
-series of lengths or of failed samples dates that stretch: these samples were of another kind.
+series of lengths or of failed samples dates that stretch: these samples were of another kind. Medium where the mean
+length falls by the same share as the reward, and an evaluation rises meanwhile: as where so many samples are empty.
 What it is not: noise with heavy tails or of small batches, whose own spread the test uses; steps of at most 8 answers,
 by the logged share of right ones, that all fail at no regular time; a single low step, of which nothing else departs; a
 fall that lasts (reward-fell).
@@ -21,9 +22,9 @@ from __future__ import annotations
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.evidence.evaluation import Evaluation
+from ptt.diagnostics.evidence.evaluation import LENGTHS, Evaluation
 from ptt.diagnostics.evidence.excursions import LongDip, Recurrence, facts_of
-from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.model import LIKELY, Link, Severity
 from ptt.diagnostics.rules.comes_and_goes import (
     MIN_REWARD_FALL,
     REWARD,
@@ -42,9 +43,12 @@ from ptt.diagnostics.rules.comes_and_goes import (
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, Verdict, rule
 from ptt.diagnostics.rules.reward import REWARD_ENABLE
 from ptt.diagnostics.rules.single_series import metric_evidence
-from ptt.diagnostics.wording import sig
+from ptt.diagnostics.wording import pct, sig
 
 NOTHING_LEFT = 0.1  # of the level: whole batches fail
+MIN_EMPTY = 0.1  # of the samples
+SAME_FALL = 0.35  # of the fall of the length: that of the reward is no further off, at one level before and after
+ROUGHLY = 0.04  # of the level, for small falls
 FEW_ANSWERS = 8  # of a step: all of them fail now and then without any fault
 ON_GRID = 1e-3  # of an answer: what rounding a share to four digits leaves
 
@@ -108,22 +112,31 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     )
     if isinstance(verdict, Healthy) and not verdict.notes and evidence.long_dip is not None:
         note = _of_long_dip(evidence.long_dip, evidence)
-        return Healthy(reason=note.claim, notes=(note,))
+        return note if note.severity is Severity.MEDIUM else Healthy(reason=note.claim, notes=(note,))
     return verdict
 
 
 def _of_long_dip(dip: LongDip, evidence: Evidence) -> Finding:
     before, within, after = dip.reward
-    name = dip.beside.raw_name
+    name, rose = dip.beside.raw_name, _evaluated(dip, evidence.evaluation)
+    empty = _as_if_empty(dip) if rose else None
     return Finding(
-        severity=Severity.LOW,
+        severity=Severity.LOW if empty is None else Severity.MEDIUM,
         claim=f"The reward leaves its level from step {dip.first} to {dip.last} and comes back ({sig(before)} → "
         f"{sig(within)} → {sig(after)}); with it goes {name} ({' → '.join(sig(one) for one in dip.levels)})"
-        f"{_evaluated(dip, evidence.evaluation)}",
+        f"{rose}",
+        context=()
+        if empty is None
+        else (
+            f"both fall by the same share ({pct(empty)}), as where so many samples are empty and count with 0, and the "
+            "others are as before",
+            f"{LIKELY}generations that failed and are kept as empty rows with reward 0",
+        ),
         observed=within,
         limit=min(before, after),
         unit="reward",
         onset_step=dip.first,
+        onset_interval=(dip.first, dip.first),
         evidence=metric_evidence(
             evidence.metrics[REWARD], before=before, within=within, after=after, last_step=dip.last, beside=name
         ),
@@ -134,6 +147,15 @@ def _of_long_dip(dip: LongDip, evidence: Evidence) -> Finding:
         confirm=(f"work out the reward of steps {dip.first} to {dip.last} without the samples that {name} counts",),
         next=(f"read samples of steps {dip.first} to {dip.last} beside those before: are they whole?",),
     )
+
+
+def _as_if_empty(dip: LongDip) -> float | None:
+    """Return the share of empty samples that would explain both falls, of the reward and of the mean length."""
+    if not LENGTHS.search(dip.beside.raw_name) or min(dip.reward[0], dip.reward[2]) <= 0:
+        return None
+    paid, long = (1 - 2 * within / (before + after) for before, within, after in (dip.reward, dip.levels))
+    alike = abs(paid - long) <= max(SAME_FALL * long, ROUGHLY)
+    return long if long >= MIN_EMPTY and paid > 0 and alike else None
 
 
 def _evaluated(dip: LongDip, evaluation: Evaluation | None) -> str:

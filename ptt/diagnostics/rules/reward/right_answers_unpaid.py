@@ -2,6 +2,7 @@
 
 What: of the recorded samples whose marked answer (in the last box, after `####`, between answer tags) is the expected
 one letter by letter or as a number, a fifth or more earn no more than the worst sample of the run. High from a half on.
+Samples of evaluations are looked at where no right answer of training is recorded: one scorer mostly judges both.
 Why it matters: the scorer fails, and its failures count as wrong answers: the policy is trained away from what is
 right.
 What it is not: tasks that are too hard, or a format that is asked for beside the answer and missed in a few samples.
@@ -31,17 +32,23 @@ UNRECORDED = NotJudged(
 
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge how many right answers earn the least."""
-    counts, source = (
-        (None, None) if evidence.faults is None else (evidence.faults.unpaid, evidence.faults.unpaid_source)
+    faults = evidence.faults
+    if faults is None:
+        return UNRECORDED
+    where = "evaluated " if faults.unpaid_evaluated else ""
+    return judge_faulty(
+        faults.unpaid,
+        limits,
+        unrecorded=UNRECORDED,
+        words=lambda part, when: _told(part, when, faults.unpaid_source, where),
     )
-    return judge_faulty(counts, limits, unrecorded=UNRECORDED, words=lambda part, when: _told(part, when, source))
 
 
-def _told(part: Counts, when: str, source: str | None) -> Told:
+def _told(part: Counts, when: str, source: str | None, where: str) -> Told:
     of = f" ({source})" if source else ""
     return Told(
-        claim=f"{when}, {pct(part.share)} of answers that equal the expected one{of} earn the least: the scorer fails, "
-        "or asks for a form that these lack",
+        claim=f"{when}, {pct(part.share)} of {where}answers that equal the expected one{of} earn the least: the scorer "
+        "fails, or asks for a form that these lack",
         causes=(
             "the scorer raises or times out, and the exception is scored 0",
             "it cannot read answers of this form",

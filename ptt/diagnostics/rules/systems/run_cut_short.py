@@ -30,7 +30,7 @@ from ptt.diagnostics.evidence.run_end import (
     raised_words,
 )
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import JsonScalar, Link, Severity
+from ptt.diagnostics.model import LIKELY, JsonScalar, Link, Severity
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.systems import end_of
 from ptt.diagnostics.rules.systems.out_of_memory import by_memory
@@ -82,6 +82,7 @@ NOTHING_LEFT: Final = re.compile(
 )
 STOCK: Final = re.compile(r"(?i)\bpools?\b|remain|\bstock\b|(?:examples|prompts|problems|tasks)_?(?:left|available)")
 SPREADS: Final = frozenset({"std", "min", "max"})
+SOLVED: Final = 0.8  # of the evaluated tasks: of eight answers to one like them, mostly all are right
 MIN_STOCK: Final = 10  # values: of fewer, no course is known
 DRAINED: Final = (
     "examples leave the pool that is drawn from and never come back: a curriculum or filter that only evicts",
@@ -133,6 +134,7 @@ def _crash(evidence: Evidence, end: RunEnd, progress: Progress) -> Finding:
         else DRAINED
         if drained
         else ("an uncaught exception", "a rank that timed out in a collective"),
+        context=_solved_or_failing(evidence) if dry else (),
         confirm=(f"read {end.source} around it, and find the earliest error of every rank",),
         next=(RETURN if drained else f"fix what {end.place or 'the earliest error'} raised", again),
     )
@@ -149,6 +151,18 @@ def _ran_dry(evidence: Evidence, raised: str) -> str:
         values = drawn.finite()[1]
         told = f": {drawn.raw_name} rose from {sig(float(values[: drawn.width].mean()))} to {sig(float(values[-1]))}"
     return f"; dynamic sampling no longer found enough groups whose rewards differ, and drew ever more batches{told}"
+
+
+def _solved_or_failing(evidence: Evidence) -> tuple[str, ...]:
+    """Say by the last evaluation which groups are left out: those that are all right, or all wrong."""
+    for figure in evidence.evaluation.figures if evidence.evaluation is not None else ():
+        values = figure.series.finite()[1]
+        if not figure.outcome or not len(values) or values.min() < 0 or values.max() > 1:
+            continue
+        last = float(values[-1])
+        cause = RAN_DRY[0] if last >= SOLVED else RAN_DRY[1] if last <= 1 - SOLVED else ""
+        return (f"{figure.series.raw_name} ends at {sig(last)}", f"{LIKELY}{cause}") if cause else ()
+    return ()
 
 
 def _drained(evidence: Evidence, raised: str) -> str:
