@@ -17,6 +17,7 @@ from ptt.diagnostics.model import Diagnosis, Source, in_unit
 from ptt.diagnostics.traces.diagnose import REPORT_FOLDER
 from ptt.diagnostics.traces.labels import KIND as LABELS
 from ptt.diagnostics.traces.model import TraceDiagnosis, as_run
+from ptt.diagnostics.wording import joined
 from ptt.reports.run.answers import NOTHING_TO_DO
 from ptt.reports.run.terminal import (
     MAX_REASONS,
@@ -45,6 +46,7 @@ from ptt.reports.traces.tool_names import with_short_names
 MAX_NAME: Final = 60
 MAX_TOOLS: Final = 5
 MAX_TOOL_NAME: Final = 28
+NAMED_TOOLS: Final = 3  # that are called equally often and all named
 LEFT_OUT: Final = 0.02  # of the rows of a file: with fewer, no rate would be another
 IN_PROSE: Final = "plain_transcripts"  # parser of files that may write calls in a way of their own
 
@@ -167,9 +169,12 @@ def _more_tools(diagnosis: TraceDiagnosis, stored: int, shown: int) -> str:
 
 
 def _most_used(tools: pl.DataFrame) -> str:
-    """Say which tool is called most, or how many are called equally often."""
+    """Say which tool is called most, or which, of many how many, are called equally often."""
     names = tools.filter(pl.col("calls") == pl.col("calls").max()).sort("name").get_column("name").to_list()
     calls = tools.select(pl.col("calls").max()).item()
+    if 1 < len(names) <= NAMED_TOOLS:
+        named = joined([shortened(safe(name or "no name"), MAX_TOOL_NAME) for name in names])
+        return f"most used tools: {named} ({counted(calls, 'call')} each)"
     if len(names) > 1:
         return f"no most used tool: {count(len(names))} have {counted(calls, 'call')} each"
     return f"most used tool: {shortened(safe(names[0] or 'no name'), MAX_TOOL_NAME)} ({counted(calls, 'call')})"

@@ -7,6 +7,7 @@ from typing import Any, Final
 from ptt.diagnostics.parsers.io.message_shapes import decoded, messages_from
 from ptt.diagnostics.parsers.io.named_parts import (
     ARGUMENTS,
+    ASKED_FOR,
     RESULT,
     Message,
     Parts,
@@ -28,6 +29,8 @@ from ptt.diagnostics.parsers.io.trace_names import (
     STARTS,
     TEXT,
     THOUGHT,
+    WORKER,
+    WORKERS,
     Act,
     calls_listed,
     result_of,
@@ -36,6 +39,7 @@ from ptt.diagnostics.parsers.io.trace_names import (
 )
 from ptt.diagnostics.parsers.io.values import as_text, dicts_in
 
+MAX_LINE: Final = 5  # words of a log line that says what happens, and of nothing else
 ASKING_PARTS: Final = {"user-prompt": "user", "system-prompt": "system", "retry-prompt": "user"}
 """What parts of a request to the model are."""
 
@@ -56,6 +60,31 @@ def acts_of_used_tool(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     elif not words & ENDS:
         held = {name: part for name, part in held.items() if name != "content"}
     return _of_tool(held, uses, event, words)
+
+
+def acts_of_worker(parts: Parts, uses: Uses) -> list[Act] | None:
+    """Return what a log line tells of a worker that started or finished, and of whoever decides on the next one."""
+    line, thought, decided = first(parts, ("message", "msg", "event")), first(parts, THOUGHT), parts.get("decision")
+    if line is None or not isinstance(line[1], str) or len(line[1].split()) > MAX_LINE:
+        return None
+    if thought is not None and decided is not None and isinstance(decided[1], str):
+        uses.inferred += 1
+        message = {"role": "assistant", "content": decided[1], "reasoning_content": as_text(thought[1])}
+        return [Act(kind="say", message=message, event=line[1])]
+    words, named = words_of(line[1]), first(parts, WORKER)
+    if not words & WORKERS or not words & (STARTS | ENDS) or named is None or not isinstance(named[1], str):
+        return None
+    held = {name: part for name, part in parts.items() if part not in (line, named) and name != "level"}
+    if words & ENDS:
+        came = first(held, RESULT) or first(held, ("error", "status"))
+        result = {"content": came[1] if came else "", "name": named[1]}
+        return [Act(kind="result", message=result_told(result, held), event=line[1])]
+    uses.inferred += 1
+    uses.take("tool", named[0])
+    given = first(held, (*ARGUMENTS, *ASKED_FOR))
+    arguments = {} if given is None else given[1] if isinstance(given[1], dict) else {given[0]: given[1]}
+    function = {"name": named[1], "arguments": arguments}
+    return [Act(kind="call", message={"id": None, "type": "function", "function": function}, event=line[1])]
 
 
 def acts_of_event(parts: Parts, uses: Uses, event: str) -> list[Act] | None:

@@ -28,9 +28,11 @@ PUT_OUT: Final = ("output", "response", "result", "answer", "raw", "message", "c
 """What a named agent was asked to do, and what came of it."""
 CALLS: Final = ("toolcalls", "toolcall", "functioncalls", "functioncall", "tooluses", "tooluse", "calls", "actions",
                 "action")  # fmt: skip
-THOUGHT: Final = ("reasoningcontent", "reasoning", "thought", "thoughts", "thinking", "rationale")
+THOUGHT: Final = ("reasoningcontent", "reasoning", "thought", "thoughts", "thinking", "rationale", "think")
 ACTED: Final = ("action", "toolcalls", "toolcall", "actions", "functioncall", "functioncalls", "act")
 """What the agent did in a step."""
+DESCRIBED: Final = re.compile(r"[A-Z][a-z]+(?:ing|ed) \S.*|[A-Z][^\n]{20,}[.]\s*", re.DOTALL)
+"""An action told in a sentence to the reader, not in a command to the environment."""
 UNDONE: Final = ("next", "planned", "suggested", "recommended", "proposed", "expected", "previous", "last")
 """How names of actions begin that are not those of the step."""
 SAID: Final = (
@@ -73,6 +75,9 @@ INNER: Final = ("message", "data", "payload", "event", "item", "entry", "record"
 """Where an object that says nothing itself holds what does."""
 LOGGED: Final = frozenset({"level", "levelname", "loglevel", "logger"})
 """Parts of a log line, whose message its program writes."""
+WORKERS: Final = frozenset({"worker", "subagent", "tool", "skill"})
+WORKER: Final = ("toolname", "tool", "workername", "worker", "skill", "node", "name", "agent")
+"""What a log line tells of the start and the end of, and where it names it."""
 SPAN_TIMES: Final = frozenset({"starttime", "endtime", "startedat", "duration", "durationms", "starttimeunixnano"})
 """Parts of a span, which is not read here."""
 MODEL_OUTPUT: Final = ("output", "outputs", "response", "completion", "generation")

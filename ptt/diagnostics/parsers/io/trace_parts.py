@@ -28,7 +28,13 @@ from ptt.diagnostics.parsers.io.named_parts import (
     plain_key,
     result_told,
 )
-from ptt.diagnostics.parsers.io.trace_events import acts_of_event, acts_of_parts, acts_of_used_tool, results_listed
+from ptt.diagnostics.parsers.io.trace_events import (
+    acts_of_event,
+    acts_of_parts,
+    acts_of_used_tool,
+    acts_of_worker,
+    results_listed,
+)
 from ptt.diagnostics.parsers.io.trace_names import (
     ACTED,
     AGENT,
@@ -36,6 +42,7 @@ from ptt.diagnostics.parsers.io.trace_names import (
     ASKED,
     CALLS,
     CUT_CALL,
+    DESCRIBED,
     GIVEN,
     INNER,
     LOGGED,
@@ -82,6 +89,7 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
     if PARTIAL & words_of(event) or ("spanid" in parts and not SPAN_TIMES.isdisjoint(parts)):
         return []
     said = results_listed(parts, event) or _exchange(parts, uses, event) or acts_of_used_tool(parts, uses, event)
+    said = said or (acts_of_worker(parts, uses) if not LOGGED.isdisjoint(parts) else None)
     said = said or _spoken(parts, uses, event)
     if said is None:
         said = _step(parts, uses, event)
@@ -275,14 +283,20 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     if isinstance(value, str):
         if not re.search(r"[A-Za-z]", value):
             return None
-        calls = [action_call(value, parts, uses)]
+        held = [value for _, value in parts.values() if isinstance(value, dict)]
+        calls = (
+            [call for entry in held if (call := call_in(entry, uses)) is not None]
+            if _is_told(value)
+            else [action_call(value, parts, uses)]
+        )
     elif isinstance(value, dict | list):
         calls = calls_listed({"action": (key, value)}, uses, event)
     else:
         return None
     if not calls and said is None:
         return None
-    uses.take("calls", key)
+    if calls:
+        uses.take("calls", key)
     uses.read += 1
     if said is not None:
         uses.take("text", said[0])
@@ -291,6 +305,11 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     acts = [Act(kind="say", message=message | ({"tool_calls": calls} if calls else {}), event=event)]
     acts += [Act(kind="result", message=result, event=event) for result in results]
     return acts if results else [*acts, *_observed(parts, uses, event)]
+
+
+def _is_told(action: str) -> bool:
+    """Return whether an action is told in a sentence, as `Searching the web for ptt`, so that it names no tool."""
+    return DESCRIBED.fullmatch(action[:MAX_ACTION]) is not None and CALLED.fullmatch(action[:MAX_ACTION]) is None
 
 
 def _is_text(parts: Parts, name: str) -> bool:

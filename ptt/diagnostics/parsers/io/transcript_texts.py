@@ -119,6 +119,8 @@ HEADING_CHARS: Final = 80
 COLOURS: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
 MIN_MARKS: Final = 4  # of a text that is no record's: two exchanges
 AIDER: Final = "# aider chat started at"
+TOKENS: Final = re.compile(r"> (?:Tokens:|[\d.,k]{1,12} prompt tokens\b)")
+"""What aider prints behind each answer."""
 THINKS: Final = "> think:"
 PLAYED: Final = re.compile(r"> ?(?:(?P<label>[A-Za-z]{2,20}): ?)?(?P<said>.{1,4000})")
 MIN_PLAYED: Final = 2  # actions that are answered
@@ -433,16 +435,20 @@ def _aider(text: str) -> Transcript:
     said: list[str] = []
     for line in text.splitlines():
         if line.startswith("#### "):
-            if found.messages and found.messages[-1]["role"] == "user" and not said:
+            if text_said := "\n".join(said).strip():  # its notice is not printed for models whose price is unknown
+                found.messages.append({"role": "assistant", "content": text_said})
+            if found.messages and found.messages[-1]["role"] == "user":
                 found.messages[-1]["content"] += "\n" + line[5:].strip()
             else:
                 found.messages.append({"role": "user", "content": line[5:].strip()})
             said = []
-        elif line.startswith("> Tokens:"):
+        elif TOKENS.match(line):
             found.messages.append({"role": "assistant", "content": "\n".join(said).strip()})
             said = []
         elif not line.startswith((">", "# aider chat")):
             said.append(line)
+    if text_said := "\n".join(said).strip():
+        found.messages.append({"role": "assistant", "content": text_said})
     return found
 
 
