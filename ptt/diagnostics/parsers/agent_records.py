@@ -25,6 +25,7 @@ from ptt.diagnostics.parsers.io.record_episodes import (
     MAX_DEPTH,
     Episode,
     episodes_in,
+    is_conversation,
     snake,
     texts_of,
     unacted,
@@ -32,7 +33,7 @@ from ptt.diagnostics.parsers.io.record_episodes import (
 from ptt.diagnostics.parsers.io.record_labels import RANKS, labels_of, split_of, step_of, timing_of, tools_of
 from ptt.diagnostics.parsers.io.record_values import first_values, values
 from ptt.diagnostics.parsers.io.text_calls import prompt_in
-from ptt.diagnostics.parsers.io.trace_names import Act, event_of, words_of
+from ptt.diagnostics.parsers.io.trace_names import Act, event_of, role_of, words_of
 from ptt.diagnostics.parsers.io.trace_parts import acts_in, with_agents
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_samples
 from ptt.diagnostics.parsers.io.transcript_texts import is_transcript, shows_calls, transcripts
@@ -104,6 +105,8 @@ def _new_plan(rows: list[Any], *, whole: bool) -> Plan | None:
     uses = Uses()
     told = [(row, acts) for row in held if isinstance(row, dict) and (acts := acts_in(row, uses))]
     looked = held[:LOOKED]
+    if len(told) == len(held) > 1 and all(len(row) == 1 for row, _ in told) and len({*map(tuple, held)}) > 1:
+        return Plan(events=True)  # what the nodes of a graph add
     if whole and len(told) > 1 and all(isinstance(row, dict) and _is_round(row) for row in held):
         return Plan(events=True, key=_session_key([row for row, _ in told]))
     rounds = [row for row, acts in told if [act.message.get("role") for act in acts[:2]] == ["user", "assistant"]]
@@ -128,8 +131,15 @@ def _is_round(row: dict[str, Any]) -> bool:
 def _owns_episode(row: Any) -> bool:
     """Return whether a row holds a conversation; calls listed beside a question and its answer are none."""
     found = next(episodes_in(row, texts=False), None)
-    told = acts_in(row, Uses()) if found is not None and found.listed else []
-    return found is not None and not {act.message.get("role") for act in told} >= {"user", "assistant"}
+    if found is None or (_is_message(row) and not is_conversation(found.entries)):
+        return False
+    told = acts_in(row, Uses()) if found.listed else []
+    return not {act.message.get("role") for act in told} >= {"user", "assistant"}
+
+
+def _is_message(row: Any) -> bool:
+    """Return whether a row is a message by its role, whatever calls or results it lists."""
+    return isinstance(row, dict) and "role" in row and role_of(parts_of({"role": row["role"]})) is not None
 
 
 def _holds_episode(row: Any) -> bool:
@@ -145,7 +155,7 @@ def _text_key(rows: list[Any]) -> str:
 def _is_dialogue(acts: list[Act], rows: list[dict[str, Any]]) -> bool:
     """Return whether an agent acts, and somebody or something else is heard, or an environment rates what it does."""
     agent = any(act.kind == "call" or act.message.get("role") == "assistant" for act in acts)
-    heard = any(act.kind == "result" or act.message.get("role") in ("user", "tool") for act in acts)
+    heard = any(act.kind in ("result", "answer") or act.message.get("role") in ("user", "tool") for act in acts)
     return agent and (heard or all("done" in row and "reward" in row for row in rows))
 
 

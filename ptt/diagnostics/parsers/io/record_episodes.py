@@ -243,6 +243,11 @@ def texts_of(record: dict[str, Any], known: tuple[str, ...] = ()) -> list[Episod
     return []
 
 
+def is_conversation(entries: list[Any] | str) -> bool:
+    """Return whether entries are messages, steps or events with an agent among them, not calls alone."""
+    return isinstance(entries, list) and _rank(entries, listed=False) > 1
+
+
 def _rank(found: list[Any], *, listed: bool) -> int:
     """Return 2 for a list of messages, steps or events with an agent among them, 1 for one of calls alone, else 0."""
     looked = with_agents(list(map(decoded, found[:FEW])))

@@ -319,6 +319,11 @@ class Traces:
         self.spans += 1
         return self.by_id.setdefault(name, Trace())
 
+    def apart(self) -> bool:
+        """Return whether models and tools were called in traces of their own throughout: no trace joins a run."""
+        held = [(bool(one._models or one._unsure), bool(one._tools)) for one in self.by_id.values() if not one.is_empty]
+        return (True, True) not in held and {(True, False), (False, True)} <= set(held)
+
     def join(self, names: Mapping[str, str]) -> None:
         """Join traces that share a name; each key of `names` is a trace's."""
         joined: dict[str, Trace] = {}

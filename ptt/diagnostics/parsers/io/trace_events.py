@@ -37,7 +37,7 @@ from ptt.diagnostics.parsers.io.trace_names import (
     role_of,
     words_of,
 )
-from ptt.diagnostics.parsers.io.values import as_text, dicts_in
+from ptt.diagnostics.parsers.io.values import as_label, as_name, as_text, dict_of, dicts_in
 
 MAX_LINE: Final = 5  # words of a log line that says what happens, and of nothing else
 ASKING_PARTS: Final = {"user-prompt": "user", "system-prompt": "system", "retry-prompt": "user"}
@@ -154,7 +154,8 @@ def _of_tool(parts: Parts, uses: Uses, event: str, words: frozenset[str]) -> lis
             uses.inferred += 1
             return [Act(kind="say", message={"role": "assistant", "content": "", "tool_calls": calls}, event=event)]
     whole = dict(parts.values())
-    if ends and first(parts, ARGUMENTS) is not None and (whole_call := call_in(whole, uses)) is not None:
+    executed = words & {"execution", "executed"} and first(parts, RESULT) is None  # and its result is not told
+    if ends and first(parts, ARGUMENTS) is not None and (whole_call := call_in(whole, uses, listed=bool(executed))):
         uses.inferred += 1  # the event tells of the whole call
         return [Act(kind="call", message=whole_call, event=event), *result_of(whole_call, event)]
     if ends:
@@ -171,6 +172,23 @@ def _of_tool(parts: Parts, uses: Uses, event: str, words: frozenset[str]) -> lis
         return None
     uses.inferred += 1
     return [Act(kind="call", message=call, event=event), *result_of(call, event)]
+
+
+def acts_of_rpc(found: Message) -> list[Act] | None:
+    """Return what a message of the Model Context Protocol tells: a call of a tool, or an answer; None if it is none."""
+    if "jsonrpc" not in found:
+        return None
+    identity = as_label(found.get("id"))
+    asked = dict_of(found.get("params"))
+    if found.get("method") == "tools/call" and as_name(asked.get("name")):
+        function = {"name": asked["name"], "arguments": asked.get("arguments")}
+        return [Act(kind="call", message={"id": identity, "type": "function", "function": function})]
+    came, error = dict_of(found.get("result")), found.get("error")
+    if "content" not in came and error is None:
+        return []  # what the two sides agree on, and lists of tools
+    result = {"role": "tool", "tool_call_id": identity, "content": as_text(came.get("content"))}
+    failed = error or came.get("isError")
+    return [Act(kind="answer", message=result | ({"error": failed} if failed else {}))]
 
 
 def acts_of_parts(found: Message) -> list[Act] | None:

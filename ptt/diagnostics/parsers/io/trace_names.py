@@ -112,7 +112,10 @@ MAX_DEPTH: Final = 4  # of objects that hold what an event says
 
 @dataclass(frozen=True, kw_only=True)
 class Act:
-    """One thing that an object tells. `kind`: say (a message), call, or result; `event`: what its writer calls it."""
+    """One thing that an object tells. `event`: what its writer calls it.
+
+    `kind`: say (a message), call, result, or answer, which is a result only where a call with its id was heard.
+    """
 
     kind: str
     message: Message
@@ -144,7 +147,7 @@ def role_of(parts: Parts) -> tuple[str, str] | None:
             continue
         key, value = parts[name]
         if isinstance(value, dict):
-            value = value.get("role", value.get("name"))
+            value = next((value[inner] for inner in ("role", "name", "label", "Label") if inner in value), None)
         if isinstance(value, str) and (role := ROLES.get(value.lower().rpartition(".")[2])):
             return key, role
     return None
@@ -162,11 +165,9 @@ def calls_listed(parts: Parts, uses: Uses, event: str) -> list[Message]:
         if calls:
             uses.take("calls", key)
             return calls
-    if (
-        "content" in parts
-        and isinstance(parts["content"][1], list)
-        and "tool" in {w.rstrip("s") for w in words_of(event)}
-    ):
+    listed = parts["content"][1] if "content" in parts and isinstance(parts["content"][1], list) else []
+    asks = listed and all(isinstance(entry, dict) and {"name", "arguments"} <= entry.keys() for entry in listed)
+    if asks or (listed and "tool" in {w.rstrip("s") for w in words_of(event)}):  # AutoGen's content is its calls
         return [c for entry in parts["content"][1] if (c := call_in(entry, uses, listed=True)) is not None]
     return []
 

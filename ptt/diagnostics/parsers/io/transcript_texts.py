@@ -25,7 +25,7 @@ SPEAKERS: Final = {
     "function result": "tool", "execution result": "tool", "result": "tool", "output": "tool", "thought": "thought",
     "thinking": "thought", "reasoning": "thought", "action": "action", "action input": "input", "tool call": "call",
     "tool calls": "call", "tool use": "call", "function call": "call", "final answer": "answer", "using tool": "action",
-    "tool input": "input",
+    "tool input": "input", "args": "input", "arguments": "input", "tool args": "input", "tool arguments": "input",
 }  # fmt: skip
 """What introduces a part of a transcript, and what the part is."""
 HEADINGS: Final = SPEAKERS | {
@@ -91,6 +91,7 @@ CALL_NAMED: Final = re.compile(
     r"[`*_]{0,3}(?P<name>[A-Za-z_][\w.:-]{0,80})[`*_]{0,3}\s*(?P<args>[({`].*|)\Z", re.DOTALL
 )
 """What stands under a heading for a call."""
+PLAIN_NAME: Final = re.compile(r"[A-Za-z_][\w.:-]{0,80}")
 SECTION: Final = re.compile(r"[-=#*_~]{1,80}[ \t]*(?P<words>[A-Za-z]+(?: [A-Za-z]+){0,5})[ \t]*[-=#*_~]{0,80}")
 SECTIONS: Final = {
     "correct": True, "successful": True, "succeeded": True, "passed": True, "solved": True, "resolved": True,
@@ -336,7 +337,8 @@ def _transcript(text: str, start: int, end: int, marks: list[Mark]) -> Transcrip
     for mark, stop, following in zip(marks, ends, [*(mark.part for mark in marks[1:]), ""], strict=True):
         said = text[mark.text : stop].strip()
         calls = mark.part == "tool" and following == "tool" and CALL_NAMED.match(said) is not None
-        _add(found.messages, "call" if calls else mark.part, said)
+        named = mark.part == "tool" and following == "input" and PLAIN_NAME.fullmatch(said.strip("`*")) is not None
+        _add(found.messages, "call" if calls else "action" if named else mark.part, said.strip("`*") if named else said)
     for message, after in zip(found.messages, [*found.messages[1:], {}], strict=True):
         if message["role"] == "assistant" and "<tool-use" not in message["content"]:
             _with_calls(message, answered=after.get("role") == "tool")
@@ -433,8 +435,9 @@ def _aider(text: str) -> Transcript:
     """Read aider's history: what the user asked after `####`, what the program says after `>`, answers between."""
     found = Transcript()
     said: list[str] = []
+    broken = re.search(r"^#### .*  $", text, re.MULTILINE) is not None  # what was typed has breaks, headings have none
     for line in text.splitlines():
-        if line.startswith("#### "):
+        if line.startswith("#### ") and (line.endswith("  ") or not broken):
             if text_said := "\n".join(said).strip():  # its notice is not printed for models whose price is unknown
                 found.messages.append({"role": "assistant", "content": text_said})
             if found.messages and found.messages[-1]["role"] == "user":
@@ -442,8 +445,8 @@ def _aider(text: str) -> Transcript:
             else:
                 found.messages.append({"role": "user", "content": line[5:].strip()})
             said = []
-        elif TOKENS.match(line):
-            found.messages.append({"role": "assistant", "content": "\n".join(said).strip()})
+        elif TOKENS.match(line) and (text_said := "\n".join(said).strip()):  # before the answer, in early versions
+            found.messages.append({"role": "assistant", "content": text_said})
             said = []
         elif not line.startswith((">", "# aider chat")):
             said.append(line)
