@@ -18,6 +18,7 @@ from ptt.diagnostics.parsers.io.transcript_texts import (
     AIDER,
     TEXTS,
     Transcript,
+    is_marked,
     is_transcript,
     marks_of,
     plain,
@@ -53,7 +54,10 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _style(text: str) -> str:
-    style = next((mark.style for mark in marks_of(text)), "")
+    marks = marks_of(text)
+    if not is_marked(marks):
+        return "what its lines tell of calls"
+    style = next((mark.style for mark in marks), "")
     return "the names of speakers that begin its lines" if style == "inline" else "its headings that name speakers"
 
 

@@ -17,7 +17,6 @@ from ptt.diagnostics.model import Diagnosis, Source, in_unit
 from ptt.diagnostics.traces.diagnose import REPORT_FOLDER
 from ptt.diagnostics.traces.labels import KIND as LABELS
 from ptt.diagnostics.traces.model import TraceDiagnosis, as_run
-from ptt.diagnostics.wording import joined
 from ptt.reports.run.answers import NOTHING_TO_DO
 from ptt.reports.run.terminal import (
     MAX_REASONS,
@@ -173,7 +172,7 @@ def _most_used(tools: pl.DataFrame) -> str:
     names = tools.filter(pl.col("calls") == pl.col("calls").max()).sort("name").get_column("name").to_list()
     calls = tools.select(pl.col("calls").max()).item()
     if 1 < len(names) <= NAMED_TOOLS:
-        named = joined([shortened(safe(name or "no name"), MAX_TOOL_NAME) for name in names])
+        named = ", ".join(shortened(safe(name or "no name"), MAX_TOOL_NAME) for name in names)
         return f"most used tools: {named} ({counted(calls, 'call')} each)"
     if len(names) > 1:
         return f"no most used tool: {count(len(names))} have {counted(calls, 'call')} each"

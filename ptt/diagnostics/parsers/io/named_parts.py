@@ -17,9 +17,10 @@ from ptt.diagnostics.parsers.io.values import as_label, as_name, as_text, dict_o
 
 Message = dict[str, Any]
 
-NAME: Final = ("toolname", "tool", "functionname", "funcname", "function", "apiname", "actionname", "actiontype",
-               "name", "action", "api", "method", "command", "skill")  # fmt: skip
-PLAIN: Final = frozenset({"toolname", "tool", "functionname", "funcname", "toolcall", "functioncall"})
+NAME: Final = ("toolname", "toolcallname", "tool", "functionname", "funcname", "function", "apiname", "actionname",
+               "actiontype", "name", "action", "api", "method", "command", "skill")  # fmt: skip
+PLAIN: Final = frozenset({"toolname", "toolcallname", "tool", "functionname", "funcname", "toolcall",
+                              "functioncall"})  # fmt: skip
 """Names of a call that say by themselves that it is one; others need a result, an id or a place for calls."""
 ARGUMENTS: Final = (
     "arguments", "args", "toolinput", "actioninput", "toolargs", "toolarguments", "inputargs", "functionargs",

@@ -174,6 +174,26 @@ def _of_tool(parts: Parts, uses: Uses, event: str, words: frozenset[str]) -> lis
     return [Act(kind="call", message=call, event=event), *result_of(call, event)]
 
 
+def acts_of_items(parts: Parts, uses: Uses, role: str) -> list[Act] | None:
+    """Return what a message of typed items tells, as Semantic Kernel keeps them; None if it is none."""
+    items = dicts_in(parts["items"][1]) if "items" in parts and isinstance(parts["items"][1], list) else []
+    if not items or not all(isinstance(item.get("$type"), str) for item in items):
+        return None
+    texts, calls, results = list[str](), list[Message](), list[Act]()
+    for item in items:
+        held, words = parts_of(item), words_of(item["$type"])
+        if words & ACTS and words & ENDS:
+            came = first(held, RESULT)
+            results.append(Act(kind="result", message=result_told({"content": came[1] if came else ""}, held)))
+        elif words & ACTS and (call := call_in(item, uses, listed=True)) is not None:
+            calls.append(call)
+        elif (text := first(held, ("text",))) is not None:
+            texts.append(as_text(text[1]))
+    uses.read += 1
+    message: Message = {"role": role, "content": "\n".join(texts)} | ({"tool_calls": calls} if calls else {})
+    return [*([Act(kind="say", message=message)] if texts or calls else []), *results]
+
+
 def acts_of_rpc(found: Message) -> list[Act] | None:
     """Return what a message of the Model Context Protocol tells: a call of a tool, or an answer; None if it is none."""
     if "jsonrpc" not in found:

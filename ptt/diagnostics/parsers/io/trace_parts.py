@@ -30,6 +30,7 @@ from ptt.diagnostics.parsers.io.named_parts import (
 )
 from ptt.diagnostics.parsers.io.trace_events import (
     acts_of_event,
+    acts_of_items,
     acts_of_parts,
     acts_of_rpc,
     acts_of_used_tool,
@@ -96,7 +97,6 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
     if PARTIAL & words_of(event) or ("spanid" in parts and not SPAN_TIMES.isdisjoint(parts)):
         return []
     said = results_listed(parts, event) or _exchange(parts, uses, event) or acts_of_used_tool(parts, uses, event)
-    said = said or (acts_of_worker(parts, uses) if not LOGGED.isdisjoint(parts) else None)
     said = said or _spoken(parts, uses, event)
     if said is None:
         said = _step(parts, uses, event) or _thought_of_tool(found, parts, uses, event) or _of_two(parts, uses, event)
@@ -104,6 +104,8 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
         said = acts_of_event(parts, uses, event)
     if said is None and (call := call_in(found, uses, listed=listed)) is not None:
         said = [Act(kind="call", message=call, event=event), *result_of(call, event)]
+    if said is None and not LOGGED.isdisjoint(parts):
+        said = acts_of_worker(parts, uses)
     if said is None:
         said = _answered(parts, uses, event)
     if said is None:
@@ -201,6 +203,8 @@ def _spoken(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     if speaker is None:
         return None
     key, role = speaker
+    if (items := acts_of_items(parts, uses, role)) is not None:
+        return items
     text = _text(parts, key)
     if isinstance(text, tuple) and isinstance(text[1], dict) and role_of(parts_of(text[1])) is not None:
         return None  # what is inside tells it
@@ -285,7 +289,9 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     thought = first(parts, THOUGHT) or next((told for name, told in parts.items() if name.endswith(THOUGHT[2:])), None)
     alone = bool(acted) and isinstance(parts[acted][1], str) and CALLED.fullmatch(parts[acted][1][:MAX_ACTION])
     said = next((parts[name] for name in SAID if LOGGED.isdisjoint(parts) and _is_text(parts, name)), thought)
-    alone = alone or acted in ("toolcalls", "functioncalls")
+    alone = alone or (
+        acted in CALLS[:1] and not {*SAID, "toolresults"}.isdisjoint(parts)
+    )  # with no text, or an empty one
     rated = "reward" in parts or "rew" in parts  # by an environment
     unused = first(parts, GIVEN) is None and any(name in parts and parts[name][1] == [] for name in CALLS)
     if not acted and (observed is not None or unused) and said is not None and said is not thought:
