@@ -61,7 +61,7 @@ def first_values(file: RunFile) -> list[Any]:
     first_lines = head.split(b"\n")[:LOOKED]
     if INSIDE not in head and not any(line.startswith(OPENS) or _pairs(line) for line in first_lines):
         return []
-    rows: list[Any] = first_objects(file) if name.endswith(SUFFIXES) else []
+    rows: list[Any] = list(whole_events(first_objects(file))) if name.endswith(SUFFIXES) else []
     lines = _values_of_lines(_long_head(file).split(b"\n"))
     told = (value for value in whole_events(lines) if not isinstance(value, Lost))
     found = list(itertools.islice(told, LOOKED))
