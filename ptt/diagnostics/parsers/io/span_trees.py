@@ -320,9 +320,12 @@ class Traces:
         return self.by_id.setdefault(name, Trace())
 
     def apart(self) -> bool:
-        """Return whether models and tools were called in traces of their own throughout: no trace joins a run."""
-        held = [(bool(one._models or one._unsure), bool(one._tools)) for one in self.by_id.values() if not one.is_empty]
-        return (True, True) not in held and {(True, False), (False, True)} <= set(held)
+        """Return whether models and tools were called in traces of their own throughout, and no model's answer tells
+        which tools it asked for: nothing in the file joins a run but the file itself."""
+        found = [trace for trace in self.by_id.values() if not trace.is_empty]
+        held = {(bool(trace._models or trace._unsure), bool(trace._tools)) for trace in found}
+        asked = any(message.get("tool_calls") for trace in found for message in trace._messages.values())
+        return held == {(True, False), (False, True)} and not asked
 
     def join(self, names: Mapping[str, str]) -> None:
         """Join traces that share a name; each key of `names` is a trace's."""
