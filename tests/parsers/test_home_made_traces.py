@@ -35,6 +35,11 @@ def runs(first: dict[str, Any], second: dict[str, Any], last: dict[str, Any]) ->
 TOLD: dict[str, Any] = {"role": "assistant", "content": "Summary: nothing was left to do."}
 LEGACY = {"role": "assistant", "content": None, "function_call": {"name": "weigh", "arguments": '{"of": 1}'}}
 SEEN = {"level": "info", "agent": "campus", "session": "s1"}
+MCP: list[dict[str, Any]] = [
+    {"id": 1, "method": "initialize", "params": {}}, {"id": 1, "result": {"capabilities": {}}},
+    {"id": 2, "method": "tools/call", "params": {"name": "weigh", "arguments": {"of": 1}}},
+    {"id": 2, "result": {"content": [{"type": "text", "text": "denied"}], "isError": True}},
+]  # fmt: skip
 FORMS: dict[str, tuple[str, bytes, list[tuple[int | None, int, int]]]] = {
     # name: (file, bytes, turns, calls and failures of each episode)
     "auto_gpt": ("response.json", runs(step("look", "read_file"), step("run", "execute"), TOLD),
@@ -46,10 +51,10 @@ FORMS: dict[str, tuple[str, bytes, list[tuple[int | None, int, int]]]] = {
         {"role": "assistant", "content": json.dumps({"plan": "look", "act": [["read", "a.py"], ["run", "b.py"]]})},
         {"role": "assistant", "content": json.dumps({"mind": {}, "cmd": {"name": "write", "args": {"to": "a"}}})}, TOLD,
     ), [(2, 3, 0), (1, 0, 0), (1, 0, 0)]),
-    "missions": ("tool_calls.jsonl", jsonl(
+    "missions": ("tool_calls.jsonl", jsonl([
         {"tool_name": tool, "mission_id": mission, "duration_ms": 8.5, "success": ok, "summary": "read", "error": None}
         for mission in ("m1", "m2") for tool, ok in (("Load", True), ("Analyse", mission == "m1"))
-    ), [(0, 2, 0), (0, 2, 1)]),
+    ]), [(0, 2, 0), (0, 2, 1)]),
     "workers": ("agent.jsonl", jsonl([
         {**SEEN, "message": "Supervisor decision", "node": "supervisor", "think": "a lookup", "decision": "db_worker"},
         {**SEEN, "message": "Worker started", "node": "db_worker", "query": "scores"},
@@ -78,13 +83,9 @@ FORMS: dict[str, tuple[str, bytes, list[tuple[int | None, int, int]]]] = {
         {"type": "TOOL_CALL_END", "toolCallId": "a"},
         {"type": "TOOL_CALL_RESULT", "messageId": "n", "toolCallId": "a", "content": "1 kg", "role": "tool"},
     ]), [(1, 1, 0)]),
-    "mcp": ("mcp.jsonl", jsonl(
-        {"ts": 1, "message": {"jsonrpc": "2.0", "id": at, **told}} for at, told in [
-            (1, {"method": "initialize", "params": {}}), (1, {"result": {"capabilities": {}}}),
-            (2, {"method": "tools/call", "params": {"name": "weigh", "arguments": {"of": 1}}}),
-            (2, {"result": {"content": [{"type": "text", "text": "denied"}], "isError": True}}),
-        ]
-    ), [(0, 1, 1)]),
+    "mcp": ("mcp.jsonl", jsonl([
+        {"ts": 1, "message": {"jsonrpc": "2.0"} | told} for told in MCP
+    ]), [(0, 1, 1)]),
     "langgraph_updates": ("stream.jsonl", jsonl([
         {"agent": {"messages": [{"type": "ai", "content": "", "tool_calls": [CALL]}]}},
         {"tools": {"messages": [{"type": "tool", "content": "1 kg", "name": "weigh", "tool_call_id": "a"}]}},

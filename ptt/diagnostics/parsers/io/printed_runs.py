@@ -15,6 +15,7 @@ Message = dict[str, Any]
 AIDER: Final = "# aider chat started at"
 TOKENS: Final = re.compile(r"> (?:Tokens:|[\d.,k]{1,12} prompt tokens\b)")
 """What aider prints behind each answer."""
+END: Final = "#### "
 THINKS: Final = "> think:"
 PLAYED: Final = re.compile(r"> ?(?:(?P<label>[A-Za-z]{2,20}): ?)?(?P<said>.{1,4000})")
 LOG_CALL: Final = re.compile(
@@ -64,22 +65,23 @@ def aider(text: str) -> Transcript:
     found = Transcript()
     said: list[str] = []
     broken = re.search(r"^#### .*  $", text, re.MULTILINE) is not None  # what was typed has breaks, headings have none
-    for line in text.splitlines():
-        if line.startswith("#### ") and (line.endswith("  ") or not broken):
-            if text_said := "\n".join(said).strip():  # its notice is not printed for models whose price is unknown
-                found.messages.append({"role": "assistant", "content": text_said})
-            if found.messages and found.messages[-1]["role"] == "user":
-                found.messages[-1]["content"] += "\n" + line[5:].strip()
-            else:
+    before = "\n> Tokens:" not in text  # early versions tell the tokens before the answer
+    for line in [*text.splitlines(), END]:
+        asks = line is END or (line.startswith("#### ") and (line.endswith("  ") or not broken))
+        if asks or TOKENS.match(line):
+            answer = "\n".join(said).strip()
+            last = found.messages[-1] if found.messages else {}
+            # behind the notice of an answer stands only what the program objects to it
+            if answer and (before or not asks or last.get("role") == "user"):
+                last = {"role": "assistant", "content": answer}
+                found.messages.append(last)
+            said = []
+            if asks and line is not END and last.get("role") == "user":
+                last["content"] += "\n" + line[5:].strip()
+            elif asks and line is not END:
                 found.messages.append({"role": "user", "content": line[5:].strip()})
-            said = []
-        elif TOKENS.match(line) and (text_said := "\n".join(said).strip()):  # before the answer, in early versions
-            found.messages.append({"role": "assistant", "content": text_said})
-            said = []
         elif not line.startswith((">", "# aider chat")):
             said.append(line)
-    if text_said := "\n".join(said).strip():
-        found.messages.append({"role": "assistant", "content": text_said})
     return found
 
 

@@ -289,9 +289,7 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     thought = first(parts, THOUGHT) or next((told for name, told in parts.items() if name.endswith(THOUGHT[2:])), None)
     alone = bool(acted) and isinstance(parts[acted][1], str) and CALLED.fullmatch(parts[acted][1][:MAX_ACTION])
     said = next((parts[name] for name in SAID if LOGGED.isdisjoint(parts) and _is_text(parts, name)), thought)
-    alone = alone or (
-        acted in CALLS[:1] and not {*SAID, "toolresults"}.isdisjoint(parts)
-    )  # with no text, or an empty one
+    listed = acted in CALLS[:1] and not {*SAID, "toolresults"}.isdisjoint(parts)  # with no text, or an empty one
     rated = "reward" in parts or "rew" in parts  # by an environment
     unused = first(parts, GIVEN) is None and any(name in parts and parts[name][1] == [] for name in CALLS)
     if not acted and (observed is not None or unused) and said is not None and said is not thought:
@@ -299,7 +297,7 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
         uses.take("text", said[0])
         message = {"role": "assistant", "content": as_text(said[1])}
         return [Act(kind="say", message=message, event=event), *_observed(parts, uses, event)]
-    if not acted or (observed is None and said is None and not alone and not rated):
+    if not acted or (observed is None and said is None and not alone and not listed and not rated):
         return None
     key, value = parts[acted]
     if isinstance(value, str) and not LETTER.search(value):  # a move in a game
@@ -311,12 +309,10 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
         return [moved, *_observed(parts, uses, event)]
     value = decoded(value)
     if isinstance(value, str):
-        held = [value for _, value in parts.values() if isinstance(value, dict)]
-        calls = (
-            [call for entry in held if (call := call_in(entry, uses)) is not None]
-            if _is_told(value)
-            else [action_call(value, parts, uses)]
-        )
+        held = [value for _, value in parts.values() if isinstance(value, dict)] if _is_told(value) else []
+        calls = [call for entry in held if (call := call_in(entry, uses)) is not None]
+        if not calls and not (said is not None and _is_told(value)):
+            calls = [action_call(value, parts, uses)]
     elif isinstance(value, dict | list):
         calls = calls_listed({"action": (key, value)}, uses, event)
     else:
