@@ -234,6 +234,15 @@ def test_the_terminal_says_what_the_agents_did(tmp_path: Path) -> None:
     assert "2 calls each; most used tool: search (120 calls)" in text
 
 
+def test_the_terminal_names_the_tools_that_are_called_equally_often(tmp_path: Path) -> None:
+    def asked(name: str) -> dict[str, Any]:
+        return {"role": "assistant", "tool_calls": [{"id": name, "function": {"name": name, "arguments": "{}"}}]}
+
+    said = [{"role": "user", "content": "weigh"}, asked("tare"), asked("weigh"), {"role": "assistant", "content": "1"}]
+    text = " ".join(printed(judge_rows(tmp_path, [{"messages": said}])).split())
+    assert "most used tools: tare, weigh (1 call each)" in text
+
+
 def test_agents_that_act_in_text_are_not_told_to_record_calls(tmp_path: Path) -> None:
     rows = [
         {

@@ -19,12 +19,13 @@ from ptt.diagnostics.parsers.io.assembled_chats import Chat, with_listed
 from ptt.diagnostics.parsers.io.conversations import opening
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.message_shapes import decoded
-from ptt.diagnostics.parsers.io.named_parts import PLAIN, Message, Uses, call_in, plain_key
+from ptt.diagnostics.parsers.io.named_parts import PLAIN, Message, Uses, call_in, parts_of, plain_key
 from ptt.diagnostics.parsers.io.record_episodes import (
     ENOUGH,
     MAX_DEPTH,
     Episode,
     episodes_in,
+    is_conversation,
     snake,
     texts_of,
     unacted,
@@ -32,7 +33,7 @@ from ptt.diagnostics.parsers.io.record_episodes import (
 from ptt.diagnostics.parsers.io.record_labels import RANKS, labels_of, split_of, step_of, timing_of, tools_of
 from ptt.diagnostics.parsers.io.record_values import first_values, values
 from ptt.diagnostics.parsers.io.text_calls import prompt_in
-from ptt.diagnostics.parsers.io.trace_names import Act
+from ptt.diagnostics.parsers.io.trace_names import Act, event_of, role_of, words_of
 from ptt.diagnostics.parsers.io.trace_parts import acts_in, with_agents
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_samples
 from ptt.diagnostics.parsers.io.transcript_texts import is_transcript, shows_calls, transcripts
@@ -50,6 +51,11 @@ SESSIONS: Final = (
 ATTEMPTS: Final = ("trial", "attempt", "rollout_idx", "sample_idx", "seed", "repeat")
 STEP_NUMBERS: Final = ("step", "step_number", "step_id", "step_idx", "step_index", "step_num", "turn", "turn_number",
                        "turn_idx", "turn_index", "iteration", "round")  # fmt: skip
+NO_SESSION: Final = re.compile(
+    r"(?:.*_)?(?:tool|call|event|message|msg|span|parent|user|agent|request|response|step|turn|action|node|span_parent|log"
+    r"|result|invocation|model|org|organization|project|customer|app|device|client|worker|process|thread|item)_id|id"
+)
+"""Names that end in `_id` and join no events to an episode."""
 KEYED: Final = 0.5  # share of the events that must name their session
 OUTCOMES: Final = ("outcome", "verdict", "grade", "result", "judgement", "judgment", "evaluation")
 PASSED: Final = {
@@ -61,6 +67,8 @@ LABELLING: Final = frozenset(
     {"reward", "success", "stop_reason", "model", "truncated", "cost_usd", "tokens_in", "tokens_out", "env", "task"}
 )
 EXPECTED: Final = ("ground_truth", "gts", "expected_answer", "reference_answer", "gold_answer")
+PASSING: Final = frozenset({"update", "updated", "progress", "checkpoint", "heartbeat", "check"})
+"""Words of a kind of event that tells how far a run is, not how it ended."""
 TOTALS: Final = ("total", "overall", "final", "total_score", "score", "reward", "value")
 """How the whole of a reward is called beside its parts."""
 NO_TRACE: Final = "record(s) skipped: no conversation, call or event in them."
@@ -97,6 +105,8 @@ def _new_plan(rows: list[Any], *, whole: bool) -> Plan | None:
     uses = Uses()
     told = [(row, acts) for row in held if isinstance(row, dict) and (acts := acts_in(row, uses))]
     looked = held[:LOOKED]
+    if len(told) == len(held) > 1 and all(len(row) == 1 for row, _ in told) and len({*map(tuple, held)}) > 1:
+        return Plan(events=True)  # what the nodes of a graph add
     if whole and len(told) > 1 and all(isinstance(row, dict) and _is_round(row) for row in held):
         return Plan(events=True, key=_session_key([row for row, _ in told]))
     rounds = [row for row, acts in told if [act.message.get("role") for act in acts[:2]] == ["user", "assistant"]]
@@ -121,8 +131,15 @@ def _is_round(row: dict[str, Any]) -> bool:
 def _owns_episode(row: Any) -> bool:
     """Return whether a row holds a conversation; calls listed beside a question and its answer are none."""
     found = next(episodes_in(row, texts=False), None)
-    told = acts_in(row, Uses()) if found is not None and found.listed else []
-    return found is not None and not {act.message.get("role") for act in told} >= {"user", "assistant"}
+    if found is None or (_is_message(row) and not is_conversation(found.entries)):
+        return False
+    told = acts_in(row, Uses()) if found.listed else []
+    return not {act.message.get("role") for act in told} >= {"user", "assistant"}
+
+
+def _is_message(row: Any) -> bool:
+    """Return whether a row is a message by its role, whatever calls or results it lists."""
+    return isinstance(row, dict) and "role" in row and role_of(parts_of({"role": row["role"]})) is not None
 
 
 def _holds_episode(row: Any) -> bool:
@@ -138,7 +155,7 @@ def _text_key(rows: list[Any]) -> str:
 def _is_dialogue(acts: list[Act], rows: list[dict[str, Any]]) -> bool:
     """Return whether an agent acts, and somebody or something else is heard, or an environment rates what it does."""
     agent = any(act.kind == "call" or act.message.get("role") == "assistant" for act in acts)
-    heard = any(act.kind == "result" or act.message.get("role") in ("user", "tool") for act in acts)
+    heard = any(act.kind in ("result", "answer") or act.message.get("role") in ("user", "tool") for act in acts)
     return agent and (heard or all("done" in row and "reward" in row for row in rows))
 
 
@@ -158,7 +175,8 @@ def _restarts(row: dict[str, Any], first: tuple[float, frozenset[str]] | None, l
 
 def _session_key(rows: list[dict[str, Any]]) -> str:
     names = Counter(snake(key) for row in rows for key, value in row.items() if as_label(value))
-    for key in SESSIONS:
+    others = [name for name in names if name.endswith("_id") and not NO_SESSION.fullmatch(name)]
+    for key in [*SESSIONS, *others]:
         if names[key] < KEYED * len(rows):
             continue
         if len({_value(row, key) for row in rows}) <= max(1, SHARED * len(rows)):
@@ -427,7 +445,8 @@ def _label(about: dict[str, Any], row: dict[str, Any], acts: list[Act], key: str
             "task" if key in ("task_id", "instance_id", "example_id", "question_id") else "sample_id", name
         )
     called = any(value and plain_key(name) in PLAIN for name, value in row.items())  # what it tells is the call's own
-    places = [row] if acts or not called else []
+    passing = not PASSING.isdisjoint(words_of(event_of(parts_of(row))))
+    places = [row] if acts or not (called or passing) else []
     for depth, place in enumerate(places):
         for raw, value in list(place.items()):
             name = snake(raw)

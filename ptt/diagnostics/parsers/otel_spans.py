@@ -103,7 +103,9 @@ class _Spans(TraceReader):
             self._take(span, begun=True)
 
     def names(self) -> dict[str, str]:
-        """Return the conversations of traces."""
+        """Return the conversations of traces; all traces are one where each is of a model or of a tool alone."""
+        if not self._conversations and self.traces.apart():
+            return dict.fromkeys(self.traces.by_id, self.samples.file.rel)
         return self._conversations
 
     def add(self, row: dict[str, Any], _samples: Samples) -> bool:

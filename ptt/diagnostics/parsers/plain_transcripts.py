@@ -12,12 +12,12 @@ from typing import Final
 from ptt.diagnostics.parsers.io.conversations import opening
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.lines import pieces, text_head
+from ptt.diagnostics.parsers.io.printed_runs import AIDER, Transcript
 from ptt.diagnostics.parsers.io.record_labels import labels_of, split_of
 from ptt.diagnostics.parsers.io.trajectories import Sample, Samples, read_samples
 from ptt.diagnostics.parsers.io.transcript_texts import (
-    AIDER,
     TEXTS,
-    Transcript,
+    is_marked,
     is_transcript,
     marks_of,
     plain,
@@ -53,7 +53,10 @@ def read(file: RunFile) -> Iterator[Piece]:
 
 
 def _style(text: str) -> str:
-    style = next((mark.style for mark in marks_of(text)), "")
+    marks = marks_of(text)
+    if not is_marked(marks):
+        return "what its lines tell of calls"
+    style = next((mark.style for mark in marks), "")
     return "the names of speakers that begin its lines" if style == "inline" else "its headings that name speakers"
 
 

@@ -45,6 +45,7 @@ from ptt.reports.traces.tool_names import with_short_names
 MAX_NAME: Final = 60
 MAX_TOOLS: Final = 5
 MAX_TOOL_NAME: Final = 28
+NAMED_TOOLS: Final = 3  # that are called equally often and all named
 LEFT_OUT: Final = 0.02  # of the rows of a file: with fewer, no rate would be another
 IN_PROSE: Final = "plain_transcripts"  # parser of files that may write calls in a way of their own
 
@@ -167,9 +168,12 @@ def _more_tools(diagnosis: TraceDiagnosis, stored: int, shown: int) -> str:
 
 
 def _most_used(tools: pl.DataFrame) -> str:
-    """Say which tool is called most, or how many are called equally often."""
+    """Say which tool is called most, or which, of many how many, are called equally often."""
     names = tools.filter(pl.col("calls") == pl.col("calls").max()).sort("name").get_column("name").to_list()
     calls = tools.select(pl.col("calls").max()).item()
+    if 1 < len(names) <= NAMED_TOOLS:
+        named = ", ".join(shortened(safe(name or "no name"), MAX_TOOL_NAME) for name in names)
+        return f"most used tools: {named} ({counted(calls, 'call')} each)"
     if len(names) > 1:
         return f"no most used tool: {count(len(names))} have {counted(calls, 'call')} each"
     return f"most used tool: {shortened(safe(names[0] or 'no name'), MAX_TOOL_NAME)} ({counted(calls, 'call')})"

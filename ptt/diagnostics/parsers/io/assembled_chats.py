@@ -42,7 +42,7 @@ class Chat:
             self._say(message, act.event)
         elif act.kind == "call":
             self._call(message, message.get("timestamp"), act.event or CALL)
-        elif act.kind == "result":
+        elif act.kind == "result" or (act.kind == "answer" and as_name(message.get("tool_call_id")) in self._known):
             self._result(message, act.event)
         elif act.kind == "thought":
             self._thought = as_text(message.get("content"))

@@ -50,7 +50,8 @@ class Found:
     results: tuple[str, ...] = ()  # that follow at once
 
 
-ANSWER, BLOCK, STEP_TAG = "answer", "```", "action"  # the latter two are tags: a code fence, and a line of ReAct
+ANSWER, BLOCK, STEP_TAG, NAMING = "answer", "```", "action", "<name>"
+"""All but the first are tags: a code fence, a line of ReAct, and a tag around a tool's name."""
 
 
 # Openings of calls, of thoughts and of code: what a text is scanned for. Each name is a reader's.
@@ -90,6 +91,8 @@ OPEN: Final = re.compile(
     r"[ \t]*:(?:\*\*)?)"
     r"|(?P<bracket>(?:^|(?<=\n))[ \t]*\[(?:[Tt]ool|TOOL)[ _-]?(?:[Uu]se|USE|[Cc]all|CALL)?[ \t]*[: ][ \t]*"
     r"(?P<of_bracket>[A-Za-z_][\w.:-]{0,120})(?P<shut>\])?)"
+    r"|(?P<naming><(?P<names>tool_name|toolname|tool|action|command|cmd|c)>\s*(?P<of_naming>[A-Za-z_][\w.-]{0,80})\s*"
+    r"</(?P=names)>)"
     rf"|(?P<texts><(?P<tag>{'|'.join(TEXT_TAGS)})>)"
 )
 WRAPPERS: Final = (
@@ -105,7 +108,8 @@ STRONG: Final = (
     "functools[", "✿FUNCTION✿", ">>>", "```tool_code", "[tool", "[Tool", "[TOOL",
 )  # fmt: skip
 """What every call by a template of its own contains: a quick check before the patterns. The others need proof."""
-WEAK: Final = ("```", "ction", "ACTION:", "TOOL:", "CALL:", *(f"<{tag}>" for tag in TEXT_TAGS))
+WEAK: Final = ("```", "ction", "ACTION:", "TOOL:", "CALL:", "<action>", "<command>", "<cmd>", "<c>", "<toolname>",
+               "<tool_name>", *(f"<{tag}>" for tag in TEXT_TAGS))  # fmt: skip
 PARAMETER: Final = re.compile(
     r"<parameter=([^<>\n]{1,200})>(.*?)(?:</parameter>|(?=<parameter=)|\Z)", re.DOTALL
 )  # qwen3coder's, which takes one that is cut off
@@ -123,6 +127,10 @@ INPUT_LINE: Final = re.compile(
     rf"\s*+([^\n]{{1,200}}+)\n\s*+(?:\*\*)?[Aa]ction(?:[ _]\d{{1,4}})?[ _][Ii]nput{STEP}"
 )  # as LangChain's
 BRACKETED: Final = re.compile(r"[ \t]*+([A-Za-z]\w{0,60})\[([^\n]{0,4000})\][ \t]*(?=\n|\Z)")
+GIVEN: Final = re.compile(
+    r"\s*+<(?P<of>(?:tool_|action_|command_)?(?:input|args|arguments|parameters|params))>(?P<body>.*?)</(?P=of)>",
+    re.DOTALL,
+)  # as LangChain's XML agent
 STEP_END: Final = re.compile(
     rf"\n[ \t]*+(?:\*\*)?(?:[Oo]bservation|Thought|[Aa]ction|Final Answer){STEP}|<\||</s>|<end_action>"
 )
@@ -429,10 +437,22 @@ def _texts(scan: Scanner, mark: Mark) -> Found | None:
     return Found(start=mark.start(), end=end, asked=asked, needs=tag)
 
 
+def _naming(scan: Scanner, mark: Mark) -> Found:
+    """Read a tag around a tool's name, and its input: in the tag behind it, or the text up to the next one."""
+    given = GIVEN.match(scan.text, mark.end())
+    following = OPEN.search(scan.text, mark.end())
+    result = RESULT.search(scan.text, mark.end())
+    ends = [found.start() for found in (following, result) if found is not None]
+    end = given.end() if given else min([*ends, len(scan.text)])
+    body = given["body"] if given else scan.text[mark.end() : end]
+    return Found(start=mark.start(), end=end, asked=(with_arguments(mark["of_naming"], body.strip()),), needs=NAMING)
+
+
 READERS: Final[dict[str, Callable[[Scanner, Mark], Found | None]]] = {
     "tagged": _tagged, "function": _function, "invoke": _invoke, "python_tag": _python_tag, "mistral": _mistral,
     "deepseek": _deepseek, "kimi": _kimi, "harmony": _harmony, "phi": _phi, "qwen": _qwen, "recipient": _recipient,
     "arrows": _recipient, "bracket": _bracket, "react": _react, "fenced": _fenced, "texts": _texts,
+    "naming": _naming,
 }  # fmt: skip
 
 RESULT_TAGS: Final = (

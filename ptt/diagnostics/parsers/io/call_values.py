@@ -19,8 +19,11 @@ from ptt.diagnostics.parsers.io.lines import parse_json, well_formed
 
 NAME_CHARS: Final = 200  # of a tool's name; longer ones are prose
 LITERAL_CHARS: Final = 200_000  # of what is read as Python: its tree takes a hundred times the memory
-NAMES: Final = ("name", "tool_name", "tool", "function", "action", "function_name")
+NAMES: Final = ("name", "tool_name", "tool", "function", "action", "function_name", "command", "cmd")
 ARGUMENTS: Final = ("arguments", "parameters", "args", "action_input", "tool_input", "input", "params", "kwargs")
+HELD: Final = ("command", "cmd", "commands", "action", "act", "actions", "next_action", "tool", "tool_call",
+               "tool_calls", "function_call")  # fmt: skip
+"""Where an answer that is an object of thoughts and plans holds its call, or its calls."""
 CODE, QUERY, INPUT = "code", "query", "input"  # the one argument of a call whose template takes a text
 
 
@@ -206,8 +209,29 @@ def unfenced(text: str) -> str:
 
 
 def whole_json(text: str) -> tuple[Asked, ...]:
-    """Return the calls of a text that is nothing but JSON (or Python) with names and arguments; none otherwise."""
+    """Return the calls of a text that is nothing but JSON (or Python) with names and arguments; none otherwise.
+
+    They may stand in an object beside the agent's thoughts, as AutoGPT asks for them.
+    """
     found = values_of(text)
     found = _one_by_one(text) if found is None else found  # Llama's, with semicolons between
-    calls = [request_in(call, whole=True) for call in (found if isinstance(found, list) else [found])]
+    listed = found if isinstance(found, list) else [found]
+    calls = [call for entry in listed for call in _asked_in(entry)]
     return tuple(call for call in calls if call) if calls and all(calls) else ()
+
+
+def _asked_in(found: Any) -> list[Asked | None]:
+    """Return the call that an object asks for, or the calls that it holds; a None for what is none."""
+    call = request_in(found, whole=True)
+    if call is not None or not isinstance(found, dict):
+        return [call]
+    held = next((found[key] for key in HELD if isinstance(found.get(key), dict | list) and found[key]), None)
+    listed = held if isinstance(held, list) else [held]
+    return [_in_pair(entry) if isinstance(entry, list) else request_in(entry, whole=True) for entry in listed]
+
+
+def _in_pair(found: list[Any]) -> Asked | None:
+    """Return the call of a list that begins with the tool's name: `["read", "test.py"]`."""
+    if not found or not all(isinstance(part, str) for part in found[:1]) or not PLAIN_NAME.fullmatch(found[0]):
+        return None
+    return Asked(name=found[0], arguments={"args": found[1:]})

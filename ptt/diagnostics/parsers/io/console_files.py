@@ -36,7 +36,8 @@ BAR_STEP: Final = re.compile(rb"%\|[^|]{0,400}\|\s{0,4}(\d{1,12})/\d{1,12} \[")
 MIN_PASTED: Final = 10  # steps in the fenced parts of a text: a manual shows a few
 PASTED_SHARE: Final = 0.5  # of a text's lines that such parts make up: with more prose than output, it is a report
 DOCUMENTS = re.compile(
-    rb"\s*(?:\{\s*[\"}]|\[\s*[\[{\"]|<[!?a-zA-Z]|#!|---\s*\n\w+:|diff --git|\\documentclass|%PDF|version https://git-lfs)"
+    rb"\s*(?:\{\s*[\"}]|\[\s*[\[{\"]|<[!?a-zA-Z]|#!|---\s*\n\w+:|diff --git|\\documentclass|%PDF|version https://git-lfs"
+    rb"|# aider chat started at)"
 )
 CONSOLE = re.compile(
     rb"%\||\d\d:\d\d:\d\d[.,\]\s]|\bpid=\d|^nohup: |\b(?:INFO|WARNING|ERROR)\b|it/s|s/it\]|(?:site|dist)-packages"

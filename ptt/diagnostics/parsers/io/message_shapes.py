@@ -22,8 +22,9 @@ from ptt.diagnostics.parsers.io.values import as_json, as_name, as_text, dict_of
 ROLES: Final = {
     "system": "system", "developer": "developer", "user": "user", "assistant": "assistant", "tool": "tool",
     "human": "user", "ai": "assistant", "gpt": "assistant", "model": "assistant", "bot": "assistant",
-    "chatbot": "assistant", "function": "tool", "observation": "tool", "ipython": "tool", "tool_response": "tool",
-    "function_response": "tool", "tool_result": "tool", "tool_results": "tool", "toolresult": "tool",
+    "agent": "assistant", "chatbot": "assistant", "function": "tool", "observation": "tool", "ipython": "tool",
+    "tool_response": "tool", "function_response": "tool",
+    "tool_result": "tool", "tool_results": "tool", "toolresult": "tool",
 }  # fmt: skip
 """What writers call the speaker, and what it is here. Others stay: an environment's own kinds of message."""
 SAYS: Final = ("content", "tool_calls", "function_call", "reasoning_content", "text", "parts")
@@ -46,7 +47,7 @@ RESULT_BLOCKS: Final = (
 """How kinds of results end; also web_search_tool_result and its kin."""
 THOUGHT_BLOCKS: Final = frozenset({"thinking", "reasoning"})
 NESTED_CALLS: Final = ("functionCall", "function_call", "toolUse", "tool_call")  # of Gemini, Bedrock, ...; results:
-NESTED_RESULTS: Final = ("functionResponse", "function_response", "toolResult")
+NESTED_RESULTS: Final = ("functionResponse", "function_response", "toolResult", "tool_call_result")
 NESTED: Final = frozenset({*NESTED_CALLS, *NESTED_RESULTS, "value", "thought"})
 IDENTITIES: Final = ("call_id", "tool_use_id", "tool_call_id", "toolUseId", "toolCallId", "id")
 """Ids of the call that a block makes or answers; its own id comes last and cannot find a result alone."""
@@ -56,6 +57,7 @@ ANSWERED: Final = (
     "toolUseId",
     "toolCallId",
 )  # ids that only a result has, of what it answers
+TOOL_NAMES: Final = ("name", "toolName", "tool_name")
 RESULTS: Final = ("content", "result", "output", "response")
 CONTENTS: Final = ("parts", "contents", "text")  # where a message has no `content`
 SAID: Final = ("value", "content")  # the text of a block that has no `text`
@@ -152,7 +154,8 @@ def _common(message: Message) -> Iterator[Message]:
     if content is None:
         content = next((message[key] for key in CONTENTS if message.get(key) is not None), None)
     if isinstance(content, dict):  # a block alone, or an object as a tool gives it
-        content = [content] if "type" in content else as_json(content)
+        held = content.get("parts")  # Mastra's
+        content = held if isinstance(held, list) else [content] if "type" in content else as_json(content)
     whole = message | {"role": role, "content": content}
     if role == "tool" and "error" not in message and (failed := _failed(message)) is not None:
         whole["error"] = failed
@@ -168,7 +171,7 @@ def _common(message: Message) -> Iterator[Message]:
 
 def _failed(result: Message) -> bool | None:
     """Return whether a result says that its call failed, by a flag or a status; None where it does not say."""
-    for key in ("is_error", "isError"):
+    for key in ("is_error", "isError", "error"):
         if isinstance(result.get(key), bool):
             return bool(result[key])
     success = result.get("success")
@@ -273,7 +276,7 @@ def _call_in(block: Message) -> Message | None:
 def common_call(call: Message) -> Message:
     """Return a request for a tool in the common shape."""
     function = function_of(call)
-    name = as_name(function.get("name")) or as_name(call.get("toolName"))
+    name = next((name for key in TOOL_NAMES if (name := as_name(function.get(key))) is not None), None)
     return {"id": _identity(call), "type": "function", "function": {"name": name, "arguments": arguments_of(function)}}
 
 
@@ -285,8 +288,9 @@ def _result_in(block: Message) -> Message | None:
     if found is None:
         return None
     said = next((found[key] for key in RESULTS if found.get(key) is not None), None)
-    result: Message = {"role": "tool", "tool_call_id": _identity(found), "content": said}
-    if (name := as_name(found.get("name")) or as_name(found.get("toolName"))) is not None:
+    origin = dict_of(found.get("origin")) or found  # the call itself, in Haystack's
+    result: Message = {"role": "tool", "tool_call_id": _identity(origin), "content": said}
+    if (name := next((name for key in TOOL_NAMES if (name := as_name(origin.get(key)))), None)) is not None:
         result["name"] = name
     failed = _failed(found)
     return result | ({} if failed is None else {"error": failed})

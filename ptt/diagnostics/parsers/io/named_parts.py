@@ -17,9 +17,10 @@ from ptt.diagnostics.parsers.io.values import as_label, as_name, as_text, dict_o
 
 Message = dict[str, Any]
 
-NAME: Final = ("toolname", "tool", "functionname", "funcname", "function", "apiname", "actionname", "actiontype",
-               "name", "action", "api", "method", "command", "skill")  # fmt: skip
-PLAIN: Final = frozenset({"toolname", "tool", "functionname", "funcname", "toolcall", "functioncall"})
+NAME: Final = ("toolname", "toolcallname", "tool", "functionname", "funcname", "function", "apiname", "actionname",
+               "actiontype", "name", "action", "api", "method", "command", "skill")  # fmt: skip
+PLAIN: Final = frozenset({"toolname", "toolcallname", "tool", "functionname", "funcname", "toolcall",
+                              "functioncall"})  # fmt: skip
 """Names of a call that say by themselves that it is one; others need a result, an id or a place for calls."""
 ARGUMENTS: Final = (
     "arguments", "args", "toolinput", "actioninput", "toolargs", "toolarguments", "inputargs", "functionargs",
@@ -31,6 +32,9 @@ RESULT: Final = (
     "returnvalue", "return", "content", "summary", "resultpreview", "executionresult", "toolcallresult",
     "resultsummary", "outputsummary", "resulttext", "outputpreview", "rawoutput",
 )  # fmt: skip
+ASKED_FOR: Final = ("query", "code", "url", "path", "question", "command")
+CAME: Final = ("sources", "documents", "hits", "results", "resultscount", "numresults")
+"""What a call that was made has beside its tool: what it asked for, and what it found."""
 IDENTITY: Final = ("toolcallid", "callid", "tooluseid", "toolid", "invocationid", "requestid", "id")
 FAILURES: Final = frozenset({"error", "failed", "failure", "fail", "exception", "timeout", "timedout", "denied",
                              "rejected"})  # fmt: skip
@@ -113,6 +117,9 @@ def call_in(found: Any, uses: Uses, *, listed: bool = False) -> Message | None:
     given = next((held[name] for name in ARGUMENTS if name in held and held[name][0] != named[0]), None)
     came = next((held[name] for name in RESULT if name in held and held[name] is not given
                  and held[name][0] != named[0]), None)  # fmt: skip
+    if given is None and plain_key(named[0]) in PLAIN and (found_in := first(held, CAME)) is not None:
+        given, came = next(((key, {key: value}) for name in ASKED_FOR if name in held for key, value in [held[name]]),
+                           None), came or found_in  # fmt: skip
     if _is_definition(held, given, came):
         return None
     identity = next((label for name in IDENTITY if name in held and (label := as_label(held[name][1]))), None)

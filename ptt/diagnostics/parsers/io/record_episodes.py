@@ -14,17 +14,19 @@ from functools import lru_cache
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.message_shapes import decoded
-from ptt.diagnostics.parsers.io.named_parts import Uses, plain_key
+from ptt.diagnostics.parsers.io.named_parts import Uses, parts_of, plain_key
 from ptt.diagnostics.parsers.io.record_labels import labels_of
 from ptt.diagnostics.parsers.io.shaped_records import (
     answer_key,
     path_in_tree,
     rated_answers,
     records_by_id,
+    steps_by_number,
     steps_in_columns,
     steps_in_rows,
 )
 from ptt.diagnostics.parsers.io.trace_events import acts_of_parts
+from ptt.diagnostics.parsers.io.trace_names import role_of
 from ptt.diagnostics.parsers.io.trace_parts import acts_in, with_agents
 from ptt.diagnostics.parsers.io.transcript_texts import is_transcript, shows_calls
 
@@ -86,12 +88,12 @@ def episodes_in(
         return
     if ("chosen" in found and "rejected" in found) or acts_of_parts(found) is not None:  # the latter is one message
         return
+    if runs := _runs_by_name(found):
+        yield from runs
+        return
     held = _of_entries(records_by_id(found), depth, texts=texts)
     if held and sum(map(bool, held)) > ENOUGH * len(held):
         yield from itertools.chain.from_iterable(held)
-        return
-    if _is_named_lists(found):
-        yield from (Episode(entries=entries, owners=({"sample_id": key},)) for key, entries in found.items())
         return
     if texts and (rated := rated_answers(found)):
         yield from (
@@ -113,13 +115,32 @@ def episodes_in(
             yield from episodes_in(value, (), depth + 1, texts=texts)
 
 
-def _is_named_lists(found: dict[str, Any]) -> bool:
-    """Return whether an object holds conversations under their names, and nothing else."""
-    if len(found) < FEW_NAMED or not all(isinstance(entries, list) for entries in found.values()):
-        return False
-    return not any(plain_key(key) in PARTS_OF_ONE for key in found) and all(
-        _rank(entries, listed=False) > 1 for entries in found.values()
-    )
+def _runs_by_name(found: dict[str, Any], task: str = "") -> list[Episode]:
+    """Return the conversations under names, or under tasks and names, in an object that holds nothing else.
+
+    Each is a list, or messages under their numbers: of these one is enough.
+    """
+    if not all(isinstance(value, dict | list) for value in found.values()) or any(
+        plain_key(key) in PARTS_OF_ONE for key in found
+    ):
+        return []
+    runs: list[Episode] = []
+    for key, value in found.items():
+        steps = value if isinstance(value, list) else steps_by_number(value)
+        if (steps and _rank(steps, listed=False) > 1) or (steps is not value and _are_messages(steps)):
+            runs.append(Episode(entries=steps, owners=({"sample_id": key} | ({"task_id": task} if task else {}),)))
+            continue
+        inner = _runs_by_name(value, key) if isinstance(value, dict) and not task else []
+        if not inner and value:
+            return []
+        runs += inner
+    return runs if len(runs) >= FEW_NAMED or task else []
+
+
+def _are_messages(entries: list[Any]) -> bool:
+    """Return whether each entry is a message by its role, and some are the agent's."""
+    speakers = [role_of(parts_of(entry)) if isinstance(entry, dict) and "role" in entry else None for entry in entries]
+    return None not in speakers and any(speaker is not None and speaker[1] == "assistant" for speaker in speakers)
 
 
 def _of_entries(entries: list[Any], depth: int, *, texts: bool) -> list[list[Episode]]:
@@ -155,7 +176,8 @@ def _own(record: dict[str, Any]) -> Episode | None:
                 if (steps := steps_in_columns(value)) is not None:
                     found.append((2, len(steps), -len(found), Episode(entries=steps, owners=owners)))
                 held = list(value.values())  # messages under their ids
-                value = held if len(held) > 2 and all(isinstance(entry, dict) for entry in held) else value
+                ided = len(held) > 2 and all(isinstance(entry, dict) for entry in held)
+                value = steps_by_number(value) or (held if ided else value)
             if not isinstance(value, list) or not value:
                 continue
             value = steps_in_rows(value)
@@ -219,6 +241,11 @@ def texts_of(record: dict[str, Any], known: tuple[str, ...] = ()) -> list[Episod
                 for text, place in zip(several, places, strict=True)
             ]
     return []
+
+
+def is_conversation(entries: list[Any] | str) -> bool:
+    """Return whether entries are messages, steps or events with an agent among them, not calls alone."""
+    return isinstance(entries, list) and _rank(entries, listed=False) > 1
 
 
 def _rank(found: list[Any], *, listed: bool) -> int:

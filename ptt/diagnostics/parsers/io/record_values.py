@@ -35,6 +35,11 @@ RATED: Final = re.compile(
 )
 PAIR: Final = re.compile(r"(?<!\w)(\w{1,40})=(\S*)")
 WORDS: Final = ("true", "false", "null")
+QUOTED: Final = re.compile(r"(?<![\w.])([A-Za-z_][\w.]{0,40})=\"((?:[^\"\\]|\\.)*)\"")
+MIN_QUOTED: Final = 3  # pairs of a name and a text that make a log line a record
+STREAM_IDS: Final = ("toolCallId", "tool_call_id", "messageId", "message_id", "id")
+DELTAS: Final = ("delta", "inputTextDelta", "textDelta")
+"""Parts of a streamed event: what it belongs to, and the next piece of its text."""
 MAX_PREFIX: Final = 200
 MAX_ROW: Final = 20  # of a Parquet file, looked at
 
@@ -53,16 +58,55 @@ def first_values(file: RunFile) -> list[Any]:
     head = text_head(file).removeprefix(BOM)
     if STEP in head and head.count(STEP) > 1:
         return list(_tagged_episodes(_long_head(file).split(b"\n")))
-    if INSIDE not in head and not any(line.startswith(OPENS) for line in head.split(b"\n")[:LOOKED]):
+    first_lines = head.split(b"\n")[:LOOKED]
+    if INSIDE not in head and not any(line.startswith(OPENS) or _pairs(line) for line in first_lines):
         return []
-    rows: list[Any] = first_objects(file) if name.endswith(SUFFIXES) else []
+    rows: list[Any] = list(whole_events(first_objects(file))) if name.endswith(SUFFIXES) else []
     lines = _values_of_lines(_long_head(file).split(b"\n"))
-    found = list(itertools.islice((value for value in lines if not isinstance(value, Lost)), LOOKED))
+    told = (value for value in whole_events(lines) if not isinstance(value, Lost))
+    found = list(itertools.islice(told, LOOKED))
     return found if len(found) > len(rows) else rows
 
 
+def whole_events(rows: Iterable[Any]) -> Iterator[Any]:
+    """Yield rows, those that stream a message or a call piece by piece put together: its start, pieces and end."""
+    opened: dict[str, tuple[dict[str, Any], list[str]]] = {}
+    for row in rows:
+        kind = row.get("type") if isinstance(row, dict) else None
+        identity = next((row[key] for key in STREAM_IDS if isinstance(row.get(key), str)), "") if kind else ""
+        ends = kind[-5:].lower().replace("-", "_") if identity and isinstance(kind, str) else ""
+        piece = next((row[key] for key in DELTAS if isinstance(row.get(key), str)), None) if identity else None
+        if ends == "start":
+            opened[identity] = (row, [])
+        elif piece is not None and identity in opened:
+            opened[identity][1].append(piece)
+        elif ends.endswith("_end") and identity in opened:
+            yield _put_together(*opened.pop(identity))
+        else:
+            yield row
+    yield from (_put_together(*found) for found in opened.values())
+
+
+def _put_together(start: dict[str, Any], pieces: list[str]) -> dict[str, Any]:
+    if "tool" in str(start["type"]).lower():
+        return start | ({"arguments": "".join(pieces)} if pieces else {})
+    return {"role": "assistant"} | start | ({"content": "".join(pieces)} if pieces else {})
+
+
+def _pairs(line: bytes) -> dict[str, str]:
+    """Return the record that a log line is whose parts are `name="text"`, as CrewAI's; nothing else has so many."""
+    if line.count(b'="') < MIN_QUOTED:
+        return {}
+    found = QUOTED.findall(line.decode("utf-8", "replace"))
+    return dict(found) if len(found) >= MIN_QUOTED else {}
+
+
 def values(file: RunFile) -> Iterator[Any]:
-    """Yield the values of a file, and what is lost of it."""
+    """Yield the values of a file, and what is lost of it; streamed events are put together."""
+    yield from whole_events(_values(file))
+
+
+def _values(file: RunFile) -> Iterator[Any]:
     name = file.name.lower()
     if name.endswith(".parquet"):
         yield from _parquet(file, BATCH_ROWS) if schema_of(file) else (cut_note(file),)
@@ -88,7 +132,7 @@ def _first_of_document(file: RunFile) -> list[Any]:
     head = _long_head(file).removeprefix(BOM).decode("utf-8", "replace")
     found = document_head(head, whole=len(head) < LONG_HEAD_BYTES)
     if isinstance(found, list):
-        return found[:LOOKED]
+        return list(whole_events(found[:LOOKED]))
     return [found] if isinstance(found, dict) else []
 
 
@@ -185,6 +229,8 @@ def _values_of_lines(lines: Iterable[bytes]) -> Iterator[Any]:
         if not bare.startswith(OPENS):
             begins = bare.find(INSIDE, 0, MAX_PREFIX)
             if begins < 0 or not bare.endswith(b"}"):
+                if pairs := _pairs(bare):
+                    yield pairs
                 continue
             bare = bare[begins:]
         value = parse_json(bare)

@@ -6,6 +6,7 @@ Each is turned into the plain shape: a list of entries, one for each thing said 
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.named_parts import CALLED, plain_key
@@ -27,6 +28,10 @@ RATED: Final = ("reward", "score")
 PROMPTS: Final = ("prompt", "question", "query", "problem", "instruction")
 ALIKE: Final = 0.8  # of the members of records under ids, those that all have in common
 MIN_SHARED: Final = 2
+NUMBERED: Final = re.compile(
+    r"(?P<word>(?:step|turn|round|message|msg|iteration|iter|event|action)?)[ _-]?(?P<number>\d{1,6})"
+)
+"""How a step's number stands as its name."""
 MAX_NODES: Final = 10_000
 MAX_LEVELS: Final = 400
 
@@ -59,6 +64,18 @@ def steps_in_rows(found: list[Any]) -> list[Any]:
     if len(found[0]) == 3 and texts and any(CALLED.fullmatch(row[1][:MAX_ACTION]) for row in found):
         return [dict(zip(("thought", "action", "observation"), row, strict=True)) for row in found]
     return found
+
+
+def steps_by_number(found: Any) -> list[Any]:
+    """Return in their order the objects that an object holds under numbers alone, or `step_1`; none otherwise."""
+    if not isinstance(found, dict) or not found:
+        return []
+    names = [NUMBERED.fullmatch(key.lower()) if isinstance(key, str) else None for key in found]
+    numbers = [(name["word"], int(name["number"])) for name in names if name is not None]
+    if len(numbers) < len(found) or len({word for word, _ in numbers}) > 1:
+        return []
+    steps = [step for _, step in sorted(zip(numbers, found.values(), strict=True), key=lambda entry: entry[0])]
+    return steps if all(isinstance(step, dict | list) for step in steps) else []
 
 
 def path_in_tree(nodes: list[Any]) -> list[Any] | None:

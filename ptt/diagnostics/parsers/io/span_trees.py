@@ -319,6 +319,14 @@ class Traces:
         self.spans += 1
         return self.by_id.setdefault(name, Trace())
 
+    def apart(self) -> bool:
+        """Return whether models and tools were called in traces of their own throughout, and no model's answer tells
+        which tools it asked for: nothing in the file joins a run but the file itself."""
+        found = [trace for trace in self.by_id.values() if not trace.is_empty]
+        held = {(bool(trace._models or trace._unsure), bool(trace._tools)) for trace in found}
+        asked = any(message.get("tool_calls") for trace in found for message in trace._messages.values())
+        return held == {(True, False), (False, True)} and not asked
+
     def join(self, names: Mapping[str, str]) -> None:
         """Join traces that share a name; each key of `names` is a trace's."""
         joined: dict[str, Trace] = {}

@@ -19,6 +19,7 @@ from typing import Any, Final
 from ptt.diagnostics.parsers.io.call_templates import (
     ANSWER,
     BLOCK,
+    NAMING,
     STRONG,
     Found,
     find_calls,
@@ -110,7 +111,8 @@ def read_text_calls(
         shell = [place for place in turn.found if (turn.text or "").startswith(SHELL_BLOCKS, place.start)]
         found = shell if len(shell) == 1 else turn.found
         turn.found = [replace(place, needs="") for place in found if len(found) == 1 or not place.needs]
-    _prove(turns, names, structured=structured, tagged=tagged, apart=reads)
+    alone = not transcript and asked is None and all(turn.role == ASSISTANT for turn in turns)
+    _prove(turns, names, structured=structured, tagged=tagged, apart=reads, alone=alone)
     if len(turns) == len(messages) and not any(turn.found for turn in turns):
         return None
     return list(_Writer(turns, tagged).messages())
@@ -204,12 +206,15 @@ def _answers(text: str) -> tuple[list[str] | None, str]:
     return ([text], "") if ANSWERS.match(text) else (None, "")
 
 
-def _prove(turns: Sequence[_Turn], names: frozenset[str], *, structured: bool, tagged: bool, apart: bool) -> None:
+def _prove(
+    turns: Sequence[_Turn], names: frozenset[str], *, structured: bool, tagged: bool, apart: bool, alone: bool
+) -> None:
     """Leave in each turn the calls that are proven.
 
     `structured`: the framework's own parser found others. `tagged`: answers are marked as such, or the framework keeps
     calls apart, so that a user who goes on gives none. `apart`: it does, so that a malformed one that nothing answers
-    was no call to it.
+    was no call to it. `alone`: only the agent's answers were kept, so that a message which is nothing but a request, or
+    begins with its tag, was one to the framework.
     """
     proven: set[str] = set()
     for turn, after in zip(turns, [*turns[1:], None], strict=True):
@@ -218,12 +223,14 @@ def _prove(turns: Sequence[_Turn], names: frozenset[str], *, structured: bool, t
         answered = after is not None and (after.role == TOOL or after.answers is not None)
         replied = answered or (after is not None and after.role != ASSISTANT and not tagged)
         if not turn.found and not structured:
-            turn.found = _bare(turn.text, names, answered=answered, replied=replied, after=after)
+            turn.found = _bare(turn.text, names, answered=answered, replied=replied or alone, after=after)
         if not replied:
             turn.found = [place for place in turn.found if not _goes_on_behind(place, turn.text)]
         last = turn.found[-1] if turn.found else None
         for at, place in enumerate(turn.found):
-            shown = bool(place.results) or (answered and place is last and not turn.text[place.end :].strip("\n `"))
+            named = alone and place.needs == NAMING
+            ends = answered and place is last and not turn.text[place.end :].strip("\n `")
+            shown = bool(place.results) or named or ends
             proven |= {place.needs} if shown and place.needs else set()
             asked = [
                 replace(call, sound=bool(shown or replied)) if call.sound is None else call for call in place.asked

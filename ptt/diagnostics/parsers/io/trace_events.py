@@ -7,6 +7,7 @@ from typing import Any, Final
 from ptt.diagnostics.parsers.io.message_shapes import decoded, messages_from
 from ptt.diagnostics.parsers.io.named_parts import (
     ARGUMENTS,
+    ASKED_FOR,
     RESULT,
     Message,
     Parts,
@@ -28,14 +29,17 @@ from ptt.diagnostics.parsers.io.trace_names import (
     STARTS,
     TEXT,
     THOUGHT,
+    WORKER,
+    WORKERS,
     Act,
     calls_listed,
     result_of,
     role_of,
     words_of,
 )
-from ptt.diagnostics.parsers.io.values import as_text, dicts_in
+from ptt.diagnostics.parsers.io.values import as_label, as_name, as_text, dict_of, dicts_in
 
+MAX_LINE: Final = 5  # words of a log line that says what happens, and of nothing else
 ASKING_PARTS: Final = {"user-prompt": "user", "system-prompt": "system", "retry-prompt": "user"}
 """What parts of a request to the model are."""
 
@@ -56,6 +60,31 @@ def acts_of_used_tool(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     elif not words & ENDS:
         held = {name: part for name, part in held.items() if name != "content"}
     return _of_tool(held, uses, event, words)
+
+
+def acts_of_worker(parts: Parts, uses: Uses) -> list[Act] | None:
+    """Return what a log line tells of a worker that started or finished, and of whoever decides on the next one."""
+    line, thought, decided = first(parts, ("message", "msg", "event")), first(parts, THOUGHT), parts.get("decision")
+    if line is None or not isinstance(line[1], str) or len(line[1].split()) > MAX_LINE:
+        return None
+    if thought is not None and decided is not None and isinstance(decided[1], str):
+        uses.inferred += 1
+        message = {"role": "assistant", "content": decided[1], "reasoning_content": as_text(thought[1])}
+        return [Act(kind="say", message=message, event=line[1])]
+    words, named = words_of(line[1]), first(parts, WORKER)
+    if not words & WORKERS or not words & (STARTS | ENDS) or named is None or not isinstance(named[1], str):
+        return None
+    held = {name: part for name, part in parts.items() if part not in (line, named) and name != "level"}
+    if words & ENDS:
+        came = first(held, RESULT) or first(held, ("error", "status"))
+        result = {"content": came[1] if came else "", "name": named[1]}
+        return [Act(kind="result", message=result_told(result, held), event=line[1])]
+    uses.inferred += 1
+    uses.take("tool", named[0])
+    given = first(held, (*ARGUMENTS, *ASKED_FOR))
+    arguments = {} if given is None else given[1] if isinstance(given[1], dict) else {given[0]: given[1]}
+    function = {"name": named[1], "arguments": arguments}
+    return [Act(kind="call", message={"id": None, "type": "function", "function": function}, event=line[1])]
 
 
 def acts_of_event(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
@@ -125,7 +154,8 @@ def _of_tool(parts: Parts, uses: Uses, event: str, words: frozenset[str]) -> lis
             uses.inferred += 1
             return [Act(kind="say", message={"role": "assistant", "content": "", "tool_calls": calls}, event=event)]
     whole = dict(parts.values())
-    if ends and first(parts, ARGUMENTS) is not None and (whole_call := call_in(whole, uses)) is not None:
+    executed = words & {"execution", "executed"} and first(parts, RESULT) is None  # and its result is not told
+    if ends and first(parts, ARGUMENTS) is not None and (whole_call := call_in(whole, uses, listed=bool(executed))):
         uses.inferred += 1  # the event tells of the whole call
         return [Act(kind="call", message=whole_call, event=event), *result_of(whole_call, event)]
     if ends:
@@ -142,6 +172,43 @@ def _of_tool(parts: Parts, uses: Uses, event: str, words: frozenset[str]) -> lis
         return None
     uses.inferred += 1
     return [Act(kind="call", message=call, event=event), *result_of(call, event)]
+
+
+def acts_of_items(parts: Parts, uses: Uses, role: str) -> list[Act] | None:
+    """Return what a message of typed items tells, as Semantic Kernel keeps them; None if it is none."""
+    items = dicts_in(parts["items"][1]) if "items" in parts and isinstance(parts["items"][1], list) else []
+    if not items or not all(isinstance(item.get("$type"), str) for item in items):
+        return None
+    texts, calls, results = list[str](), list[Message](), list[Act]()
+    for item in items:
+        held, words = parts_of(item), words_of(item["$type"])
+        if words & ACTS and words & ENDS:
+            came = first(held, RESULT)
+            results.append(Act(kind="result", message=result_told({"content": came[1] if came else ""}, held)))
+        elif words & ACTS and (call := call_in(item, uses, listed=True)) is not None:
+            calls.append(call)
+        elif (text := first(held, ("text",))) is not None:
+            texts.append(as_text(text[1]))
+    uses.read += 1
+    message: Message = {"role": role, "content": "\n".join(texts)} | ({"tool_calls": calls} if calls else {})
+    return [*([Act(kind="say", message=message)] if texts or calls else []), *results]
+
+
+def acts_of_rpc(found: Message) -> list[Act] | None:
+    """Return what a message of the Model Context Protocol tells: a call of a tool, or an answer; None if it is none."""
+    if "jsonrpc" not in found:
+        return None
+    identity = as_label(found.get("id"))
+    asked = dict_of(found.get("params"))
+    if found.get("method") == "tools/call" and as_name(asked.get("name")):
+        function = {"name": asked["name"], "arguments": asked.get("arguments")}
+        return [Act(kind="call", message={"id": identity, "type": "function", "function": function})]
+    came, error = dict_of(found.get("result")), found.get("error")
+    if "content" not in came and error is None:
+        return []  # what the two sides agree on, and lists of tools
+    result = {"role": "tool", "tool_call_id": identity, "content": as_text(came.get("content"))}
+    failed = error or came.get("isError")
+    return [Act(kind="answer", message=result | ({"error": failed} if failed else {}))]
 
 
 def acts_of_parts(found: Message) -> list[Act] | None:

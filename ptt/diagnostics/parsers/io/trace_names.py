@@ -28,9 +28,11 @@ PUT_OUT: Final = ("output", "response", "result", "answer", "raw", "message", "c
 """What a named agent was asked to do, and what came of it."""
 CALLS: Final = ("toolcalls", "toolcall", "functioncalls", "functioncall", "tooluses", "tooluse", "calls", "actions",
                 "action")  # fmt: skip
-THOUGHT: Final = ("reasoningcontent", "reasoning", "thought", "thoughts", "thinking", "rationale")
+THOUGHT: Final = ("reasoningcontent", "reasoning", "thought", "thoughts", "thinking", "rationale", "think")
 ACTED: Final = ("action", "toolcalls", "toolcall", "actions", "functioncall", "functioncalls", "act")
 """What the agent did in a step."""
+DESCRIBED: Final = re.compile(r"[A-Z][a-z]+(?:ing|ed) \S.*|[A-Z][^\n]{20,}[.]\s*", re.DOTALL)
+"""An action told in a sentence to the reader, not in a command to the environment."""
 UNDONE: Final = ("next", "planned", "suggested", "recommended", "proposed", "expected", "previous", "last")
 """How names of actions begin that are not those of the step."""
 SAID: Final = (
@@ -73,6 +75,9 @@ INNER: Final = ("message", "data", "payload", "event", "item", "entry", "record"
 """Where an object that says nothing itself holds what does."""
 LOGGED: Final = frozenset({"level", "levelname", "loglevel", "logger"})
 """Parts of a log line, whose message its program writes."""
+WORKERS: Final = frozenset({"worker", "subagent", "tool", "skill"})
+WORKER: Final = ("toolname", "tool", "workername", "worker", "skill", "node", "name", "agent")
+"""What a log line tells of the start and the end of, and where it names it."""
 SPAN_TIMES: Final = frozenset({"starttime", "endtime", "startedat", "duration", "durationms", "starttimeunixnano"})
 """Parts of a span, which is not read here."""
 MODEL_OUTPUT: Final = ("output", "outputs", "response", "completion", "generation")
@@ -107,7 +112,10 @@ MAX_DEPTH: Final = 4  # of objects that hold what an event says
 
 @dataclass(frozen=True, kw_only=True)
 class Act:
-    """One thing that an object tells. `kind`: say (a message), call, or result; `event`: what its writer calls it."""
+    """One thing that an object tells. `event`: what its writer calls it.
+
+    `kind`: say (a message), call, result, or answer, which is a result only where a call with its id was heard.
+    """
 
     kind: str
     message: Message
@@ -139,7 +147,7 @@ def role_of(parts: Parts) -> tuple[str, str] | None:
             continue
         key, value = parts[name]
         if isinstance(value, dict):
-            value = value.get("role", value.get("name"))
+            value = next((value[inner] for inner in ("role", "name", "label", "Label") if inner in value), None)
         if isinstance(value, str) and (role := ROLES.get(value.lower().rpartition(".")[2])):
             return key, role
     return None
@@ -157,11 +165,9 @@ def calls_listed(parts: Parts, uses: Uses, event: str) -> list[Message]:
         if calls:
             uses.take("calls", key)
             return calls
-    if (
-        "content" in parts
-        and isinstance(parts["content"][1], list)
-        and "tool" in {w.rstrip("s") for w in words_of(event)}
-    ):
+    listed = parts["content"][1] if "content" in parts and isinstance(parts["content"][1], list) else []
+    asks = listed and all(isinstance(entry, dict) and {"name", "arguments"} <= entry.keys() for entry in listed)
+    if asks or (listed and "tool" in {w.rstrip("s") for w in words_of(event)}):  # AutoGen's content is its calls
         return [c for entry in parts["content"][1] if (c := call_in(entry, uses, listed=True)) is not None]
     return []
 

@@ -28,7 +28,15 @@ from ptt.diagnostics.parsers.io.named_parts import (
     plain_key,
     result_told,
 )
-from ptt.diagnostics.parsers.io.trace_events import acts_of_event, acts_of_parts, acts_of_used_tool, results_listed
+from ptt.diagnostics.parsers.io.trace_events import (
+    acts_of_event,
+    acts_of_items,
+    acts_of_parts,
+    acts_of_rpc,
+    acts_of_used_tool,
+    acts_of_worker,
+    results_listed,
+)
 from ptt.diagnostics.parsers.io.trace_names import (
     ACTED,
     AGENT,
@@ -36,6 +44,7 @@ from ptt.diagnostics.parsers.io.trace_names import (
     ASKED,
     CALLS,
     CUT_CALL,
+    DESCRIBED,
     GIVEN,
     INNER,
     LOGGED,
@@ -61,6 +70,10 @@ from ptt.diagnostics.parsers.io.trace_names import (
 )
 from ptt.diagnostics.parsers.io.values import as_text, dicts_in
 
+MODEL_PARTS: Final = ("llm", "model", "assistant", "llmcall", "modelcall", "llmoutput")
+TOOL_PARTS: Final = ("tool", "tools", "toolcall", "toolcalls", "toolexecution", "execution")
+"""What a step's model said and its tool did, each in an object of its own."""
+LETTER: Final = re.compile(r"[^\W\d_]")
 VERB: Final = re.compile(r"(?:tool|function)[ _-]?calls?::?(?P<name>[\w.-]{1,120})", re.IGNORECASE)
 DETAILS: Final = ("detail", "details", "data", "payload")
 
@@ -74,7 +87,9 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
         return []
     if isinstance(found.get("kwargs"), dict) and isinstance(found.get("id"), list):  # LangChain's own dump
         found = {"type": as_text(found["id"][-1:]).strip('[]"'), **found["kwargs"]}
-    if (said := acts_of_parts(found)) is not None:
+    if (said := acts_of_parts(found)) is not None or (said := acts_of_rpc(found)) is not None:
+        return said
+    if len(found) == 1 and (said := _update(found, uses)):
         return said
     found = _called_in_verb(found)
     parts = parts_of(found)
@@ -84,11 +99,13 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
     said = results_listed(parts, event) or _exchange(parts, uses, event) or acts_of_used_tool(parts, uses, event)
     said = said or _spoken(parts, uses, event)
     if said is None:
-        said = _step(parts, uses, event)
+        said = _step(parts, uses, event) or _thought_of_tool(found, parts, uses, event) or _of_two(parts, uses, event)
     if said is None:
         said = acts_of_event(parts, uses, event)
     if said is None and (call := call_in(found, uses, listed=listed)) is not None:
         said = [Act(kind="call", message=call, event=event), *result_of(call, event)]
+    if said is None and not LOGGED.isdisjoint(parts):
+        said = acts_of_worker(parts, uses)
     if said is None:
         said = _answered(parts, uses, event)
     if said is None:
@@ -100,6 +117,15 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
         for act in said:
             act.message.setdefault("timestamp", stamp[1])
     return said
+
+
+def _update(found: dict[str, Any], uses: Uses) -> list[Act]:
+    """Return the messages that a node of a graph added, under its name, as LangGraph streams its updates."""
+    (held,) = found.values()
+    messages = held.get("messages") if isinstance(held, dict) else None
+    messages = messages if isinstance(messages, list) else [messages] if isinstance(messages, dict) else []
+    acts = [act for entry in messages for act in acts_in(entry, uses, depth=1)]
+    return [] if any(act.message.get("role") in ("user", "system") for act in acts) else acts  # a whole conversation
 
 
 def _called_in_verb(found: dict[str, Any]) -> dict[str, Any]:
@@ -177,6 +203,8 @@ def _spoken(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     if speaker is None:
         return None
     key, role = speaker
+    if (items := acts_of_items(parts, uses, role)) is not None:
+        return items
     text = _text(parts, key)
     if isinstance(text, tuple) and isinstance(text[1], dict) and role_of(parts_of(text[1])) is not None:
         return None  # what is inside tells it
@@ -186,7 +214,7 @@ def _spoken(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     thought = first(parts, THOUGHT) if role == "assistant" else None
     answers = role == "tool" and first(parts, IDENTITY[:-1]) is not None  # with nothing, but it did
     if text is None and not calls and thought is None and "content" not in parts and not answers:
-        return None
+        return [*_observed(parts, uses, event)] or None if role == "tool" else None
     message: Message = {"role": role, "content": text[1] if text else ""}
     uses.take("role", key)
     uses.read += 1
@@ -261,6 +289,7 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     thought = first(parts, THOUGHT) or next((told for name, told in parts.items() if name.endswith(THOUGHT[2:])), None)
     alone = bool(acted) and isinstance(parts[acted][1], str) and CALLED.fullmatch(parts[acted][1][:MAX_ACTION])
     said = next((parts[name] for name in SAID if LOGGED.isdisjoint(parts) and _is_text(parts, name)), thought)
+    listed = acted in CALLS[:1] and not {*SAID, "toolresults"}.isdisjoint(parts)  # with no text, or an empty one
     rated = "reward" in parts or "rew" in parts  # by an environment
     unused = first(parts, GIVEN) is None and any(name in parts and parts[name][1] == [] for name in CALLS)
     if not acted and (observed is not None or unused) and said is not None and said is not thought:
@@ -268,21 +297,30 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
         uses.take("text", said[0])
         message = {"role": "assistant", "content": as_text(said[1])}
         return [Act(kind="say", message=message, event=event), *_observed(parts, uses, event)]
-    if not acted or (observed is None and said is None and not alone and not rated):
+    if not acted or (observed is None and said is None and not alone and not listed and not rated):
         return None
     key, value = parts[acted]
+    if isinstance(value, str) and not LETTER.search(value):  # a move in a game
+        seen = parts[observed][1] if observed is not None else None
+        if not isinstance(seen, str) or not LETTER.search(seen):
+            return None
+        uses.read += 1
+        moved = Act(kind="say", message={"role": "assistant", "content": value}, event=event)
+        return [moved, *_observed(parts, uses, event)]
     value = decoded(value)
     if isinstance(value, str):
-        if not re.search(r"[A-Za-z]", value):
-            return None
-        calls = [action_call(value, parts, uses)]
+        held = [value for _, value in parts.values() if isinstance(value, dict)] if _is_told(value) else []
+        calls = [call for entry in held if (call := call_in(entry, uses)) is not None]
+        if not calls and not (said is not None and _is_told(value)):
+            calls = [action_call(value, parts, uses)]
     elif isinstance(value, dict | list):
         calls = calls_listed({"action": (key, value)}, uses, event)
     else:
         return None
     if not calls and said is None:
         return None
-    uses.take("calls", key)
+    if calls:
+        uses.take("calls", key)
     uses.read += 1
     if said is not None:
         uses.take("text", said[0])
@@ -293,6 +331,45 @@ def _step(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
     return acts if results else [*acts, *_observed(parts, uses, event)]
 
 
+def _thought_of_tool(found: Message, parts: Parts, uses: Uses, event: str) -> list[Act] | None:
+    """Return what a step tells that holds a thought beside the name of a tool and its input; None if it is none."""
+    thought, named = first(parts, THOUGHT), first(parts, ("tool", "toolname"))
+    given = first(parts, ARGUMENTS)
+    if thought is None or named is None or given is None or not isinstance(thought[1], str):
+        return None
+    call = call_in(found, uses) if named[1] else None
+    if call is None and (named[1] or not thought[1]):
+        return None
+    uses.read += 1
+    uses.take("text", thought[0])
+    result = [] if call is None else result_of(call, event)
+    message: Message = {"role": "assistant", "content": thought[1]} | ({"tool_calls": [call]} if call else {})
+    return [Act(kind="say", message=message, event=event), *result]
+
+
+def _of_two(parts: Parts, uses: Uses, event: str) -> list[Act] | None:
+    """Return what a step tells whose model and tool are an object each: `{"llm": {...}, "tool": {...}}`."""
+    spoke = next((parts[name] for name in MODEL_PARTS if name in parts and isinstance(parts[name][1], dict)), None)
+    text = first(parts_of(spoke[1]), (*MODEL_OUTPUT, *TEXT)) if spoke else None
+    tools = [parts[name][1] for name in TOOL_PARTS if name in parts]
+    if spoke is None or text is None or not isinstance(text[1], str):
+        return None
+    listed = [entry for value in tools for entry in (value if isinstance(value, list) else [value])]
+    calls = [call for entry in listed if (call := call_in(entry, uses, listed=True)) is not None]
+    if tools and not calls and any(tools):
+        return None
+    uses.read += 1
+    uses.take("text", text[0])
+    results = [act for call in calls for act in result_of(call, event)]
+    message: Message = {"role": "assistant", "content": text[1]} | ({"tool_calls": calls} if calls else {})
+    return [Act(kind="say", message=message, event=event), *results]
+
+
+def _is_told(action: str) -> bool:
+    """Return whether an action is told in a sentence, as `Searching the web for ptt`, so that it names no tool."""
+    return DESCRIBED.fullmatch(action[:MAX_ACTION]) is not None and CALLED.fullmatch(action[:MAX_ACTION]) is None
+
+
 def _is_text(parts: Parts, name: str) -> bool:
     return name in parts and isinstance(parts[name][1], str) and bool(parts[name][1])
 
@@ -300,7 +377,7 @@ def _is_text(parts: Parts, name: str) -> bool:
 def _observed(parts: Parts, uses: Uses, event: str) -> Iterator[Act]:
     """Yield what came back in a step."""
     for name in OBSERVED:
-        if name not in parts:
+        if name not in parts or parts[name][1] == []:
             continue
         key, value = parts[name]
         uses.take("result", key)
@@ -360,7 +437,7 @@ def _inside(parts: Parts, uses: Uses, event: str, depth: int) -> list[Act]:
         value = decoded(value) if isinstance(value, str) and value[:1] == "{" else value
         if isinstance(value, dict):
             # what wraps it says of what kind it is
-            outer = {parts[name][0]: parts[name][1] for name in ("type", "eventtype", "event") if name in parts
+            outer = {parts[name][0]: parts[name][1] for name in ("type", "eventtype", "event", "kind") if name in parts
                      and isinstance(parts[name][1], str)}  # fmt: skip
             acts = acts_in(outer | value if outer.keys().isdisjoint(value) else value, uses, depth=depth + 1)
             if acts:

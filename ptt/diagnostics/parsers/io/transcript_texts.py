@@ -8,13 +8,13 @@ comes again before each exchange (`Question: ...`, `TASK 3 | reward=0.0`).
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
-Message = dict[str, Any]
+from ptt.diagnostics.parsers.io.printed_runs import AIDER, Message, Transcript, aider, logged, played, stepped
 
 SPEAKERS: Final = {
     "user": "user", "human": "user", "customer": "user", "you": "user", "assistant": "assistant", "ai": "assistant",
@@ -25,7 +25,7 @@ SPEAKERS: Final = {
     "function result": "tool", "execution result": "tool", "result": "tool", "output": "tool", "thought": "thought",
     "thinking": "thought", "reasoning": "thought", "action": "action", "action input": "input", "tool call": "call",
     "tool calls": "call", "tool use": "call", "function call": "call", "final answer": "answer", "using tool": "action",
-    "tool input": "input",
+    "tool input": "input", "args": "input", "arguments": "input", "tool args": "input", "tool arguments": "input",
 }  # fmt: skip
 """What introduces a part of a transcript, and what the part is."""
 HEADINGS: Final = SPEAKERS | {
@@ -91,6 +91,7 @@ CALL_NAMED: Final = re.compile(
     r"[`*_]{0,3}(?P<name>[A-Za-z_][\w.:-]{0,80})[`*_]{0,3}\s*(?P<args>[({`].*|)\Z", re.DOTALL
 )
 """What stands under a heading for a call."""
+PLAIN_NAME: Final = re.compile(r"[A-Za-z_][\w.:-]{0,80}")
 SECTION: Final = re.compile(r"[-=#*_~]{1,80}[ \t]*(?P<words>[A-Za-z]+(?: [A-Za-z]+){0,5})[ \t]*[-=#*_~]{0,80}")
 SECTIONS: Final = {
     "correct": True, "successful": True, "succeeded": True, "passed": True, "solved": True, "resolved": True,
@@ -118,19 +119,6 @@ VERDICT_CHARS: Final = 60
 HEADING_CHARS: Final = 80
 COLOURS: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
 MIN_MARKS: Final = 4  # of a text that is no record's: two exchanges
-AIDER: Final = "# aider chat started at"
-THINKS: Final = "> think:"
-PLAYED: Final = re.compile(r"> ?(?:(?P<label>[A-Za-z]{2,20}): ?)?(?P<said>.{1,4000})")
-MIN_PLAYED: Final = 2  # actions that are answered
-ACTION_CHARS: Final = 120
-STEPPED: Final = re.compile(
-    r"^Agent [^\n]{1,80} takes -?\d{1,4}-step Action:\n\{\n[ \t]*name: (?P<name>[\w.-]{1,120})\n"
-    r"[ \t]*params: (?P<args>[^\n]*)\n\}\n"
-    r"(?:Observation: (?P<result>.*?)(?=^Agent [^\n]{1,80} (?:takes|receives) |^=+[^\n=]{1,80}execution|\Z))?",
-    re.MULTILINE | re.DOTALL,
-)
-"""A step as AgentLite logs it; agents made with it keep the form."""
-STARTED: Final = re.compile(r"^=+[^\n=]{1,80} starts execution\b", re.MULTILINE)
 TAGGED: Final = (
     ("<tool_call>", "<tool_response>"), ("<search>", "<information>"), ("```python", "```output"),
     ("<code>", "<output"),
@@ -150,14 +138,6 @@ class Mark:
     style: str
 
 
-@dataclass
-class Transcript:
-    """One episode of a text."""
-
-    messages: list[Message] = field(default_factory=list)
-    labels: dict[str, Any] = field(default_factory=dict)
-
-
 def shows_calls(text: str) -> bool:
     """Return whether a text shows at least one call and its result in the tags of a template."""
     return "{%" not in text and any(call in text and back in text for call, back in TAGGED)
@@ -167,9 +147,13 @@ def is_transcript(text: str) -> bool:
     """Return whether a text is the transcript of an agent: its turns and what answers them, twice at least."""
     if text.lstrip().startswith(AIDER):
         return True
-    if _played(text) is not None or _stepped(text):
+    if played(text) is not None or stepped(text):
         return True
-    marks = marks_of(text)
+    return is_marked(marks_of(text)) or logged(text) is not None
+
+
+def is_marked(marks: list[Mark]) -> bool:
+    """Return whether what introduces the parts of a text shows an agent and what answers it, twice at least."""
     parts = [mark.part for mark in marks]
     agent = sum(part in AGENT for part in parts)
     return len(marks) >= MIN_MARKS and agent > 1 and sum(part in ("user", "tool") for part in parts) > 1
@@ -178,15 +162,18 @@ def is_transcript(text: str) -> bool:
 def transcripts(text: str) -> Iterator[Transcript]:
     """Yield the episodes of a text."""
     if text.lstrip().startswith(AIDER):
-        yield _aider(text)
+        yield aider(text)
         return
-    if (played := _played(text)) is not None:
-        yield played
+    if (game := played(text)) is not None:
+        yield game
         return
-    if stepped := _stepped(text):
-        yield from stepped
+    if steps := stepped(text):
+        yield from steps
         return
     marks = marks_of(text)
+    if not is_marked(marks) and (told := logged(text)) is not None:
+        yield told
+        return
     starts = _episodes(text, marks)
     sections = _sections(text) if len(starts) > 1 else []
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
@@ -334,7 +321,8 @@ def _transcript(text: str, start: int, end: int, marks: list[Mark]) -> Transcrip
     for mark, stop, following in zip(marks, ends, [*(mark.part for mark in marks[1:]), ""], strict=True):
         said = text[mark.text : stop].strip()
         calls = mark.part == "tool" and following == "tool" and CALL_NAMED.match(said) is not None
-        _add(found.messages, "call" if calls else mark.part, said)
+        named = mark.part == "tool" and following == "input" and PLAIN_NAME.fullmatch(said.strip("`*")) is not None
+        _add(found.messages, "call" if calls else "action" if named else mark.part, said.strip("`*") if named else said)
     for message, after in zip(found.messages, [*found.messages[1:], {}], strict=True):
         if message["role"] == "assistant" and "<tool-use" not in message["content"]:
             _with_calls(message, answered=after.get("role") == "tool")
@@ -425,67 +413,3 @@ def _with_results(message: Message) -> Iterator[Message]:
     for result in results[: len(message.get("tool_calls", ()))]:
         failed = {"error": True} if result["kind"] == "Error" else {}
         yield {"role": "tool", "content": result["text"]} | failed
-
-
-def _aider(text: str) -> Transcript:
-    """Read aider's history: what the user asked after `####`, what the program says after `>`, answers between."""
-    found = Transcript()
-    said: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("#### "):
-            if found.messages and found.messages[-1]["role"] == "user" and not said:
-                found.messages[-1]["content"] += "\n" + line[5:].strip()
-            else:
-                found.messages.append({"role": "user", "content": line[5:].strip()})
-            said = []
-        elif line.startswith("> Tokens:"):
-            found.messages.append({"role": "assistant", "content": "\n".join(said).strip()})
-            said = []
-        elif not line.startswith((">", "# aider chat")):
-            said.append(line)
-    return found
-
-
-def _stepped(text: str) -> list[Transcript]:
-    """Read AgentLite's log: a task, steps of one call each, and what each observed; an episode an execution."""
-    steps = list(STEPPED.finditer(text)) if "-step Action:" in text else []
-    if len(steps) < MIN_PLAYED:
-        return []
-    starts = [0, *(match.start() for match in STARTED.finditer(text))]
-    episodes = [Transcript() for _ in starts]
-    at = 0
-    for step in steps:
-        messages = episodes[bisect_right(starts, step.start()) - 1].messages
-        if not messages and (task := text[at : step.start()].strip()):
-            messages.append({"role": "user", "content": task})
-        call = {"function": {"name": step["name"], "arguments": step["args"]}}
-        messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
-        if step["result"] is not None:
-            messages.append({"role": "tool", "content": step["result"].strip()})
-        at = step.end()
-    return [episode for episode in episodes if episode.messages]
-
-
-def _played(text: str) -> Transcript | None:
-    """Read a text game: actions after `>`, thoughts after `> think:`, what the game answers on the lines between."""
-    if THINKS not in text.lower():
-        return None
-    found = Transcript()
-    thought = ""
-    for line in text.splitlines():
-        said = PLAYED.fullmatch(line)
-        last = found.messages[-1] if found.messages else {}
-        if said is None:
-            if line.strip() and last.get("role") in ("user", "tool"):
-                last["content"] += f"\n{line}"
-            elif line.strip() and not thought:
-                found.messages.append({"role": "tool" if last else "user", "content": line})
-        elif said["label"]:
-            thought = f"{thought}\n{said[0]}" if thought else said[0]
-        elif len(said["said"]) <= ACTION_CHARS:
-            verb, _, rest = said["said"].strip().partition(" ")
-            call = {"function": {"name": verb, "arguments": rest}}
-            found.messages.append({"role": "assistant", "content": thought, "tool_calls": [call]})
-            thought = ""
-    answered = sum(message["role"] == "tool" for message in found.messages)
-    return found if answered >= MIN_PLAYED and found.messages[0]["role"] == "user" else None
