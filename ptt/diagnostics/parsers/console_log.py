@@ -21,7 +21,7 @@ from ptt.diagnostics.parsers.io.console_context import ConsoleContext
 from ptt.diagnostics.parsers.io.console_files import LINE_BYTES, is_too_long, recognises, segments
 from ptt.diagnostics.parsers.io.console_incidents import SampleLines, Silence
 from ptt.diagnostics.parsers.io.console_lines import ConsoleRow, overwritten
-from ptt.diagnostics.parsers.io.console_pairs import CODE_FILES, Counter
+from ptt.diagnostics.parsers.io.console_pairs import Counter
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, is_torn, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED, MetricColumns, framework_facts
@@ -42,6 +42,7 @@ from ptt.diagnostics.parsers.io.values import as_step
 from ptt.diagnostics.wording import counted
 
 ELSEWHERE: Final = "elsewhere"  # the headline that lines read otherwise are, all of one kind
+RATES: Final = frozenset({"learning_rate", "train/learning_rate"})  # of a Hugging Face trainer's own rows
 CLOSING = "train_runtime"  # only the last row of a Hugging Face run has it
 ANNOUNCED = re.compile(r"Total (?:optimization )?steps = (\d{1,3}(?:,\d{3})+|\d{1,12})\b")
 PLANNED = re.compile(  # any loop's wording: its rows may count something else, so this places none of them
@@ -261,7 +262,12 @@ class ConsoleReader:
         self.numbers.append(number or (self.numbers[-1] if self.numbers else 0) + training)
         self.stepped.append(self.step)
         if self.placing:
-            self.bars.add(training=training, closing=CLOSING in row.values, epoch=row.values.get("epoch"))
+            self.bars.add(
+                training=training,
+                trainer=not row.values.keys().isdisjoint(RATES),
+                closing=CLOSING in row.values,
+                epoch=row.values.get("epoch"),
+            )
             self.placing = len(self.numbers) <= MAX_HELD_ROWS
         self._add(self.unplaced, len(self.numbers) - 1, row)
         for name, count in self.samples.take() if training else ():
@@ -270,8 +276,7 @@ class ConsoleReader:
 
     def _add(self, columns: MetricColumns, step: int, row: ConsoleRow) -> None:
         for name, value in row.values.items():
-            if not name.endswith(CODE_FILES):
-                columns.add(step, name, value, None, self.context.number)  # which orders rows that were held back
+            columns.add(step, name, value, None, self.context.number)  # which orders rows that were held back
 
     def flush(self) -> Iterator[Piece]:
         """Yield rows whose step is known; hold the others back as long as bars may place them."""

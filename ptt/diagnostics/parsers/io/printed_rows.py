@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import Counter as Tally
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
@@ -216,6 +216,7 @@ class PrintedRow:
     """A row without a step: what it is, its epoch, and the bar drawn last before it."""
 
     training: bool
+    trainer: bool  # with the learning rate that a trainer's own rows hold
     closing: bool
     epoch: float | None
     total: int | None  # of the bar
@@ -279,10 +280,11 @@ class ProgressBars:
             self.after[row] = (total, at)
         self._waiting = len(self.after)
 
-    def add(self, *, training: bool, closing: bool, epoch: float | None) -> None:
+    def add(self, *, training: bool, trainer: bool, closing: bool, epoch: float | None) -> None:
         """Note a row at its place among the bars."""
         total, at = self._current or (None, None)
-        self.rows.append(PrintedRow(training=training, closing=closing, epoch=epoch, total=total, at=at))
+        row = PrintedRow(training=training, trainer=trainer, closing=closing, epoch=epoch, total=total, at=at)
+        self.rows.append(row)
         self.after.append(None)
 
     def placement(self, total: int | None, spacing: int | None = None) -> Placement | None:
@@ -290,6 +292,9 @@ class ProgressBars:
 
         `total`: the number of steps that the trainer announced; `spacing`: of its rows, by its settings.
         """
+        trainers = sum(row.trainer for row in self.rows)
+        if trainers >= MIN_ROWS:  # what a script prints besides, for each batch, is no step
+            self.rows = [replace(row, training=row.training and row.trainer) for row in self.rows]
         training = sum(row.training for row in self.rows)
         several = sum(row.closing for row in self.rows) > 1  # runs in one console
         if several or training < (1 if spacing else MIN_ROWS):
