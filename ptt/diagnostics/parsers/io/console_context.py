@@ -271,8 +271,9 @@ class ConsoleContext:
             counter = banner(text.strip())
             if counter.known and (counter.total or not any(bar in line for bar in BARS)):  # no step of an answer's
                 lines = EPOCH_LINES if counter.unit == "epoch" else STEP_LINES if counter.total else BOX_LINES
-                again = self._banner is not None and self._banner[0].at == counter.at is not None  # `Saving step 3`
-                self._banner = self._banner if again and self._banner[1] > lines else (counter, lines)
+                before = self._banner
+                again = before is not None and before[0].at == counter.at is not None  # `Saving step 3` in step 3
+                self._banner = before if before is not None and again and before[1] > lines else (counter, lines)
                 self._epoch = counter if counter.epoch is not None else self._epoch
                 return None
         if b"results" in lower or b"metrics" in lower:
