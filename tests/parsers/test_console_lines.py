@@ -433,3 +433,13 @@ def test_a_console_that_is_one_line_of_bars_is_read_to_its_end(tmp_path: Path) -
     assert path.stat().st_size > 1 << 18
     found = rows_of(path)
     assert (found[0], found[-1]) == ((0, "L", 4.0), (5000, "L", 0.0008))
+
+
+def test_lines_that_recur_beside_a_trainers_rows_stay_in_their_own_count(tmp_path: Path) -> None:
+    text = ""
+    for step in range(1, 41):
+        text += f"\nmean loss: {step / 100}\n\r{step:3}%|#         | {step}/40 [00:01<00:09,  1.00it/s]"
+        text += f"\n{{'loss': {step / 1000}, 'learning_rate': 1e-06, 'epoch': {step / 40}}}\n"
+    found = table(pieces_of(console(tmp_path, text + "\n{'train_runtime': 12.5, 'epoch': 1.0}\n")), "metrics")
+    for name in ("loss", "console:mean loss"):
+        assert found.filter(pl.col("name_raw") == name)["step"].to_list() == list(range(1, 41))

@@ -110,6 +110,7 @@ class ConsoleReader:
         self.steps: list[int | None] = []  # for each: its step, if a headline gives it
         self.stepped: list[int | None] = []  # for each: the last step that another row had named
         self.recurred: list[tuple[int, int]] = []  # lines of rows without a counter, and the places of these
+        self.in_order = 0  # rows whose places follow their lines: behind them come lines that were seen to recur
         self.headed = 0  # rows placed at the step of a headline
         self.counted: list[pl.DataFrame] = []  # rows that count epochs or episodes, until it is known whether these do
         self.held: list[pl.DataFrame] = []  # such rows, until it is known whether bars place them
@@ -324,6 +325,7 @@ class ConsoleReader:
     def _recurring(self) -> None:
         """Take the lines that count nothing and recur: where a headline places them, or numbered in their order."""
         whole = self.columns.names | self.unplaced.names
+        self.in_order = len(self.numbers)
         for rows in self.context.uncounted.rows():
             self.counted = [frame.filter(~pl.col("seq").is_in([row.line for row in rows])) for frame in self.counted]
             if rows[0].values.keys() <= whole:  # a callback printed again some figures of the trainer's own rows
@@ -373,7 +375,10 @@ class ConsoleReader:
         if placement is not None:
             steps = pl.Series(placement.steps, dtype=pl.Int64)
             for frame in self.held:
-                yield Rows(table="metrics", frame=frame.with_columns(step=steps.gather(frame["step"])))
+                late = frame["step"] >= self.in_order if self.bars.of_trainer else frame["step"] < 0
+                placed = frame.filter(~late)
+                yield Rows(table="metrics", frame=placed.with_columns(step=steps.gather(placed["step"])))
+                yield from _unnumbered_pieces([frame.filter(late)], self.numbers)
         else:
             self._by_headlines()
             yield from self._numbered()

@@ -260,6 +260,11 @@ class ProgressBars:
         most = max(self._agreeing, key=self._agreeing.__getitem__, default=None)
         return most if most is not None and self._agreeing[most] >= MIN_ROWS else None
 
+    @property
+    def of_trainer(self) -> bool:
+        """Whether a trainer's own rows tell the steps."""
+        return sum(row.trainer for row in self.rows) >= MIN_ROWS
+
     def see(self, segment: bytes, step: int | None) -> None:
         """Take the part between two carriage returns; `step` is that of the previous row."""
         if not segment.strip():
@@ -292,8 +297,7 @@ class ProgressBars:
 
         `total`: the number of steps that the trainer announced; `spacing`: of its rows, by its settings.
         """
-        trainers = sum(row.trainer for row in self.rows)
-        if trainers >= MIN_ROWS:  # what a script prints besides, for each batch, is no step
+        if self.of_trainer:  # what a script prints besides, for each batch, is no step
             self.rows = [replace(row, training=row.training and row.trainer) for row in self.rows]
         training = sum(row.training for row in self.rows)
         several = sum(row.closing for row in self.rows) > 1  # runs in one console
