@@ -438,8 +438,9 @@ def test_a_console_that_is_one_line_of_bars_is_read_to_its_end(tmp_path: Path) -
 def test_lines_that_recur_beside_a_trainers_rows_stay_in_their_own_count(tmp_path: Path) -> None:
     text = ""
     for step in range(1, 41):
-        text += f"\nmean loss: {step / 100}\n\r{step:3}%|#         | {step}/40 [00:01<00:09,  1.00it/s]"
+        text += f"\nmean loss: {step / 100}\nmean reward: {step / 50}\n"
+        text += f"\r{step:3}%|#         | {step}/40 [00:01<00:09,  1.00it/s]"
         text += f"\n{{'loss': {step / 1000}, 'learning_rate': 1e-06, 'epoch': {step / 40}}}\n"
     found = table(pieces_of(console(tmp_path, text + "\n{'train_runtime': 12.5, 'epoch': 1.0}\n")), "metrics")
-    for name in ("loss", "console:mean loss"):
+    for name in ("loss", "console:mean loss", "console:mean reward"):
         assert found.filter(pl.col("name_raw") == name)["step"].to_list() == list(range(1, 41))

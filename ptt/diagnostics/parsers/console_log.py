@@ -324,8 +324,7 @@ class ConsoleReader:
 
     def _recurring(self) -> None:
         """Take the lines that count nothing and recur: where a headline places them, or numbered in their order."""
-        whole = self.columns.names | self.unplaced.names
-        self.in_order = len(self.numbers)
+        whole, self.in_order = self.columns.names | self.unplaced.names, len(self.numbers)
         for rows in self.context.uncounted.rows():
             self.counted = [frame.filter(~pl.col("seq").is_in([row.line for row in rows])) for frame in self.counted]
             if rows[0].values.keys() <= whole:  # a callback printed again some figures of the trainer's own rows
@@ -376,8 +375,8 @@ class ConsoleReader:
             steps = pl.Series(placement.steps, dtype=pl.Int64)
             for frame in self.held:
                 late = frame["step"] >= self.in_order if self.bars.of_trainer else frame["step"] < 0
-                placed = frame.filter(~late)
-                yield Rows(table="metrics", frame=placed.with_columns(step=steps.gather(placed["step"])))
+                known = frame.filter(~late)
+                yield Rows(table="metrics", frame=known.with_columns(step=steps.gather(known["step"])))
                 yield from _unnumbered_pieces([frame.filter(late)], self.numbers)
         else:
             self._by_headlines()
