@@ -154,6 +154,14 @@ DIALECTS: dict[str, tuple[str, list[Row]]] = {
             (4, "Avg Reward", 0.75),
         ],
     ),
+    "NeMo-RL's boxes between lines of many workers, with a sample and a validation": (
+        "========================= Step 3/100 =========================\n▶ Starting validation at step 3...\n"
+        "╭────── 🔥 Sample 1 | Reward: 1.0000 ──────╮\n│ **Step 2:**                              │\n"
+        + "(Worker pid=7) [rank0]:W0226 [0/8] torch._dynamo hit config.recompile_limit (8) norm.py:282 cache.py:1295\n"
+        * 80
+        + "📊 Validation Results:\n    • Accuracy: 0.25\n📊 Training Results:\n  • Loss: 0.0125\n  • Avg Reward: 0.5\n",
+        [(3, "eval_Accuracy", 0.25), (3, "Loss", 0.0125), (3, "Avg Reward", 0.5)],
+    ),
     "PRIME-RL": (
         "10:00:00    INFO Step 7 | Time: 12.30s | Loss: 0.0125 | Entropy: 0.5 | Mismatch KL: 0.001 | LR: 1.00e-06\n",
         [(7, "Loss", 0.0125), (7, "Entropy", 0.5), (7, "Mismatch KL", 0.001), (7, "LR", 1e-6)],
@@ -328,6 +336,19 @@ def hugging_face(rows: int, every: int, total: int, *, clear: bool, closing: boo
     return text + "\n" + "".join(waiting[: len(waiting) - cut])
 
 
+def test_what_a_script_prints_for_each_batch_counts_no_step_of_the_trainer(tmp_path: Path) -> None:
+    text = ""
+    for step in range(1, 101):
+        text += f"\n{{'dpo/margin_mean': {step / 10}, 'epoch': {step / 100}}}\n" * 2
+        text += f"\r{step:3}%|#         | {step}/100 [00:01<00:09,  1.00it/s]"
+        if step % 10 == 0:
+            text += f"\n{{'loss': {step / 1000}, 'learning_rate': 1e-06, 'epoch': {step / 100}}}\n"
+    pieces = pieces_of(console(tmp_path, text + "\n{'train_runtime': 12.5, 'epoch': 1.0}\n"))
+    found = table(pieces, "metrics")
+    assert found.filter(pl.col("name_raw") == "loss")["step"].to_list() == list(range(10, 101, 10))
+    assert facts(pieces)["max_steps"] == 100
+
+
 @pytest.mark.parametrize("clear", [True, False])
 def test_rows_are_placed_by_the_bars_that_were_drawn_around_them(tmp_path: Path, clear: bool) -> None:
     pieces = pieces_of(console(tmp_path, hugging_face(9, 20, 190, clear=clear)))
@@ -412,3 +433,14 @@ def test_a_console_that_is_one_line_of_bars_is_read_to_its_end(tmp_path: Path) -
     assert path.stat().st_size > 1 << 18
     found = rows_of(path)
     assert (found[0], found[-1]) == ((0, "L", 4.0), (5000, "L", 0.0008))
+
+
+def test_lines_that_recur_beside_a_trainers_rows_stay_in_their_own_count(tmp_path: Path) -> None:
+    text = ""
+    for step in range(1, 41):
+        text += f"\nmean loss: {step / 100}\nmean reward: {step / 50}\n"
+        text += f"\r{step:3}%|#         | {step}/40 [00:01<00:09,  1.00it/s]"
+        text += f"\n{{'loss': {step / 1000}, 'learning_rate': 1e-06, 'epoch': {step / 40}}}\n"
+    found = table(pieces_of(console(tmp_path, text + "\n{'train_runtime': 12.5, 'epoch': 1.0}\n")), "metrics")
+    for name in ("loss", "console:mean loss", "console:mean reward"):
+        assert found.filter(pl.col("name_raw") == name)["step"].to_list() == list(range(1, 41))

@@ -80,6 +80,7 @@ SAME: dict[str, Any] = {
     "monitor.json": [
         {"step": row["step"], "timestamp": "2026-01-02", "metrics": {"loss": row["loss"]}} for row in STEPS
     ],
+    "actions.csv": "step,task_id,action,loss\n1,a,look,1.0\n2,a,act,0.5\n3,b,look,0.3333333333333333\n",
     "table.csv": "Step,Loss\n1,1.0\n2,0.5\n3,0.3333333333333333\n",
     "table.dat": "step\tloss\tlr\n1\t1.0\t1e-5\n2\t0.5\t1e-5\n3\t0.3333333333333333\t1e-5\n",
 }
@@ -278,6 +279,7 @@ NEGATIVES: dict[str, Any] = {
     "sft.jsonl": jsonl([{"id": at, "instruction": "Add", "output": "3", "score": 0.5} for at in range(5)]),
     "sft.json": [{"id": at, "question": "1 + 2?", "answer": "3", "reward": 0.5, "loss": 0.1} for at in range(5)],
     "dataset.csv": "id,text,label\n1,hello,0\n2,there,1\n3,again,0\n",
+    "tasks.csv": "step,task_id,reward\n" + "".join(f"{n % 2 + 1},{'ab'[n // 2 % 2]},0.{n}\n" for n in range(8)),
     "scored.csv": "sample_id,length,reward\n1,20,0.5\n2,30,0.25\n3,40,0.5\n",
     "prices.csv": "Date,Open,High,Low,Close,Volume\n2026-01-02,1,2,1,2,9\n2026-01-03,2,3,2,3,9\n2026-01-04,2,3,2,3,9\n",
     "houses.csv": "area,rooms,price\n50,2,100\n60,3,120\n70,3,130\n",

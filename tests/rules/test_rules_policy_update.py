@@ -551,3 +551,44 @@ def test_a_kl_off_from_the_start_is_a_finding_where_the_reward_never_rose() -> N
     found = broken(judged("kl-over-target", apart | {"reward/mean": level(0.07, 60)}), severity=Severity.MEDIUM)
     assert "the reward never rose" in found.claim
     healthy(judged("kl-over-target", apart | {"reward/mean": np.linspace(0.1, 0.9, 60)}))
+
+
+# --- a KL that never changes
+
+
+@pytest.mark.parametrize(
+    ("kl", "loss", "severity"),
+    [
+        (0.018731, 0.0, Severity.HIGH),  # neither moves
+        (0.018731, None, Severity.MEDIUM),
+        (0.02, 0.0, None),  # may be many values, rounded
+    ],
+)
+def test_a_kl_of_one_number_is_not_measured(kl: float, loss: float | None, severity: Severity | None) -> None:
+    metrics = {"kl/ref": np.full(16, kl), "loss/policy": np.arange(16) / 7 if loss is None else np.full(16, loss)}
+    verdict = judged("kl-zero", metrics)
+    assert (broken(verdict).severity if isinstance(verdict, Broken) else None) == severity
+
+
+# --- a proxy of the reward, and a KL of nobody knows what
+
+
+def test_a_gold_score_that_falls_beneath_its_proxy_is_dated_at_its_peak(tmp_path: Path) -> None:
+    steps = np.arange(0, 700, 5)
+    proxy, gold = 2.2 - 2.7 * np.exp(-steps / 40), 0.7 + 0.5 * np.exp(-steps / 200) - 1.2 * np.exp(-steps / 20)
+    rows = zip(steps, proxy, gold, 5.5 - 5.5 * np.exp(-steps / 60), strict=True)
+    text = "step,proxy,gold,kl\n" + "".join(",".join(map(str, row)) + "\n" for row in rows)
+    (tmp_path / "training_dynamics.csv").write_text(text)
+    found = {one.id: one for one in ptt.diagnose(tmp_path).findings}
+    assert "gold fell" in found["reward-hacking"].claim
+    assert abs((found["reward-hacking"].onset_step or 0) - int(steps[gold.argmax()])) <= 5
+    assert found["kl-over-target"].severity is Severity.MEDIUM
+    assert "a token," not in found["kl-over-target"].claim
+
+
+def test_a_key_that_never_holds_a_number_is_a_kl_that_is_not_logged(tmp_path: Path) -> None:
+    rows = [{"step": step, "reward": 0.5 + step / 100, "loss": 1 / step, "kl": None} for step in range(1, 41)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    unjudged = {one.id: one for one in ptt.diagnose(tmp_path).not_judged}
+    assert unjudged["kl-over-target"].absent
+    assert "holds no number" in unjudged["kl-over-target"].reason

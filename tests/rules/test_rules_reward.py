@@ -135,6 +135,8 @@ RIGHT, FORM = noisy(ramp(0.3, 0.8), seed=11), noisy(0.6, sd=0.05, seed=12)
 LATE = np.arange(STEPS) >= 150
 STYLE = noisy(0.7, sd=0.05, seed=13)
 PAID, SPREAD, SCALE = noisy(0.7, sd=0.05, seed=11), noisy(0.4, sd=0.05, seed=12), np.where(LATE, 100.0, 1.0)
+EPOCHS = np.repeat([1.0, 2.0, 3.0], 40)
+BY_ROW = np.tile(np.random.default_rng(5).choice([0.0, 0.1, 0.45], 40), 3) + noisy(0.0, count=120)
 ALIKE = np.isin(np.arange(STEPS), STEPS - np.array([4, 9, 15]))  # steps whose samples all earn the same
 PAYS = np.where(LATE, noisy(0.5, sd=0.05, seed=14), 0.0)
 PAYS_STD = np.sqrt(0.01 * FORM * (1 - FORM) + PAYS * (1 - PAYS))
@@ -187,6 +189,10 @@ BROKEN: dict[str, tuple[Evidence, Severity]] = {
     ),
     "reward-revised/other weights": (
         made({"reward/mean": RIGHT * np.where(LATE, 2.0, 1.0) + 0.1 * FORM}, parts={"right": RIGHT, "form": FORM}),
+        Severity.MEDIUM,
+    ),
+    "reward-revised/more for every row of each epoch": (
+        made({"reward/mean": BY_ROW + 0.15 * EPOCHS, "epoch": EPOCHS}),
         Severity.MEDIUM,
     ),
     "reward-revised/a part more": (
@@ -888,3 +894,15 @@ def test_a_fall_is_explained_by_an_outcome_only_where_that_one_did_not_fall_too(
 ) -> None:
     found = finding(run("reward-fell", made({"reward/mean": noisy(RISEN_THEN_LOST)}, parts=beside)))
     assert ("yet " in found.claim) is explained
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        np.minimum(BY_ROW + 0.15 * EPOCHS, 0.5),  # what was solved gains no more
+        np.linspace(0, 1, 120),
+        noisy(0.3, sd=0.15, count=120) + 0.15 * EPOCHS,  # rows in another order
+    ],
+)
+def test_learning_over_epochs_is_no_revision_of_the_reward(reward: Array) -> None:
+    assert isinstance(run("reward-revised", made({"reward/mean": reward, "epoch": EPOCHS})), NotJudged)

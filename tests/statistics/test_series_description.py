@@ -240,3 +240,11 @@ def test_a_series_settles_where_it_arrives_and_not_where_it_drifts_on() -> None:
     assert settled is not None
     assert 5 <= settled <= 15
     assert (on, never, still) == (None, None, settled)
+
+
+def test_rare_high_values_that_come_together_are_no_turn() -> None:
+    rare = 0.95 + 0.1 * np.random.default_rng(3).random(80)
+    rare[[3, 23, 35, 45, 61, 62, 63, 68]] = 3.0  # what few samples earn
+    raised = rare.copy()
+    raised[30:50] = 3.0
+    assert [one.turn is not None for one in describe(np.array([rare, raised]))] == [False, True]

@@ -34,6 +34,8 @@ MIN_AGREEMENT: Final = 1 / 3  # of the reward's relative gain: an outcome that g
 SOLVED_LEVEL: Final = 0.9  # of what an outcome between 0 and 1 can reach: nothing is left to gain
 NEARLY_NOTHING: Final = 0.05  # for an outcome between 0 and 1: below it hardly any task is solved, whatever the trend
 MUCH_PAID: Final = 0.2  # of the reward, and of its level: a gain beside such an outcome came without the task
+MIN_FALLS: Final = 20  # from one value to the next: noise does not fall as often
+FALLING_SHARE: Final = 0.95  # of them
 NOISE_Z: Final = 2.0  # standard errors: covers 95% of noise
 LATE_STARTS: Final = (1 / 4, 1 / 3, 1 / 2, 2 / 3)
 """Where an evaluation is looked at once more from: what was learnt well at first may part from the reward later (Gao et
@@ -93,7 +95,21 @@ def judge_training_outcome(outcome: Series, reward: Series) -> Outcome | None:
     if state is not OutcomeState.FELL and _paid_for_nothing(outcome, start.late + NOISE_Z * start.noise, whole):
         state = OutcomeState.FLAT  # relative to itself it may have risen a lot
     moved = change if fell else whole
-    return _outcome(outcome, state, (change.start, change.late), paid, moved.onset, moved.interval, evaluation=False)
+    onset, interval = (_peak_of_curve(outcome) if fell else None) or (moved.onset, moved.interval)
+    return _outcome(outcome, state, (change.start, change.late), paid, onset, interval, evaluation=False)
+
+
+def _peak_of_curve(outcome: Series) -> tuple[int, Steps] | None:
+    """Return the first step behind the best value, and both, of a series that falls from there nearly without a rise.
+
+    Of such a curve the best value is no luck. None of any other series.
+    """
+    steps, values = outcome.finite()
+    peak = int(np.argmax(values))
+    falls = np.diff(values[peak:]) < 0
+    if len(falls) < MIN_FALLS or falls.mean() < FALLING_SHARE:
+        return None
+    return int(steps[peak + 1]), (int(steps[peak]), int(steps[peak + 1]))
 
 
 def _outcome(

@@ -21,7 +21,7 @@ from ptt.diagnostics.parsers.io.console_context import ConsoleContext
 from ptt.diagnostics.parsers.io.console_files import LINE_BYTES, is_too_long, recognises, segments
 from ptt.diagnostics.parsers.io.console_incidents import SampleLines, Silence
 from ptt.diagnostics.parsers.io.console_lines import ConsoleRow, overwritten
-from ptt.diagnostics.parsers.io.console_pairs import CODE_FILES, Counter
+from ptt.diagnostics.parsers.io.console_pairs import Counter
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.parsers.io.lines import blocks, is_torn, torn_line
 from ptt.diagnostics.parsers.io.metric_rows import UNNUMBERED, MetricColumns, framework_facts
@@ -42,6 +42,7 @@ from ptt.diagnostics.parsers.io.values import as_step
 from ptt.diagnostics.wording import counted
 
 ELSEWHERE: Final = "elsewhere"  # the headline that lines read otherwise are, all of one kind
+RATES: Final = frozenset({"learning_rate", "train/learning_rate"})  # of a Hugging Face trainer's own rows
 CLOSING = "train_runtime"  # only the last row of a Hugging Face run has it
 ANNOUNCED = re.compile(r"Total (?:optimization )?steps = (\d{1,3}(?:,\d{3})+|\d{1,12})\b")
 PLANNED = re.compile(  # any loop's wording: its rows may count something else, so this places none of them
@@ -109,6 +110,7 @@ class ConsoleReader:
         self.steps: list[int | None] = []  # for each: its step, if a headline gives it
         self.stepped: list[int | None] = []  # for each: the last step that another row had named
         self.recurred: list[tuple[int, int]] = []  # lines of rows without a counter, and the places of these
+        self.in_order = 0  # rows whose places follow their lines: behind them come lines that were seen to recur
         self.headed = 0  # rows placed at the step of a headline
         self.counted: list[pl.DataFrame] = []  # rows that count epochs or episodes, until it is known whether these do
         self.held: list[pl.DataFrame] = []  # such rows, until it is known whether bars place them
@@ -261,7 +263,12 @@ class ConsoleReader:
         self.numbers.append(number or (self.numbers[-1] if self.numbers else 0) + training)
         self.stepped.append(self.step)
         if self.placing:
-            self.bars.add(training=training, closing=CLOSING in row.values, epoch=row.values.get("epoch"))
+            self.bars.add(
+                training=training,
+                trainer=not row.values.keys().isdisjoint(RATES),
+                closing=CLOSING in row.values,
+                epoch=row.values.get("epoch"),
+            )
             self.placing = len(self.numbers) <= MAX_HELD_ROWS
         self._add(self.unplaced, len(self.numbers) - 1, row)
         for name, count in self.samples.take() if training else ():
@@ -270,8 +277,7 @@ class ConsoleReader:
 
     def _add(self, columns: MetricColumns, step: int, row: ConsoleRow) -> None:
         for name, value in row.values.items():
-            if not name.endswith(CODE_FILES):
-                columns.add(step, name, value, None, self.context.number)  # which orders rows that were held back
+            columns.add(step, name, value, None, self.context.number)  # which orders rows that were held back
 
     def flush(self) -> Iterator[Piece]:
         """Yield rows whose step is known; hold the others back as long as bars may place them."""
@@ -318,7 +324,7 @@ class ConsoleReader:
 
     def _recurring(self) -> None:
         """Take the lines that count nothing and recur: where a headline places them, or numbered in their order."""
-        whole = self.columns.names | self.unplaced.names
+        whole, self.in_order = self.columns.names | self.unplaced.names, len(self.numbers)
         for rows in self.context.uncounted.rows():
             self.counted = [frame.filter(~pl.col("seq").is_in([row.line for row in rows])) for frame in self.counted]
             if rows[0].values.keys() <= whole:  # a callback printed again some figures of the trainer's own rows
@@ -368,7 +374,10 @@ class ConsoleReader:
         if placement is not None:
             steps = pl.Series(placement.steps, dtype=pl.Int64)
             for frame in self.held:
-                yield Rows(table="metrics", frame=frame.with_columns(step=steps.gather(frame["step"])))
+                late = frame["step"] >= self.in_order if self.bars.of_trainer else frame["step"] < 0
+                known = frame.filter(~late)
+                yield Rows(table="metrics", frame=known.with_columns(step=steps.gather(known["step"])))
+                yield from _unnumbered_pieces([frame.filter(late)], self.numbers)
         else:
             self._by_headlines()
             yield from self._numbered()

@@ -69,6 +69,7 @@ CHECKED_ROWS = 3  # at least one must hold a number: in a table of texts none do
 MAX_COLUMNS = 20_000
 MAX_HEADLESS = 16  # columns of a table without a header: a wider one holds features, or tokens
 MIN_HEADLESS = 5  # rows of one
+MIN_COUNTED = 3  # rows whose step counts on
 LOG_WORDS = TRAINING | {
     "log",
     "logs",
@@ -119,7 +120,11 @@ def _dialect(lines: list[bytes], file: RunFile) -> _Dialect | None:
         usual = 2 <= len(header) <= MAX_COLUMNS and len(set(header)) == len(header)
         if (
             not usual
-            or (SAMPLE_KEYS & lower.keys() and not is_of_update(dict.fromkeys(lower, 0)))
+            or (
+                SAMPLE_KEYS & lower.keys()
+                and not (named and _tells_tasks(lines, header, separator))
+                and not is_of_update(dict.fromkeys(lower, 0))
+            )
             or all(map(is_number_text, filter(None, header)))
         ):
             continue
@@ -131,6 +136,17 @@ def _dialect(lines: list[bytes], file: RunFile) -> _Dialect | None:
         value = lower.get("value") if name else None
         return _Dialect(separator, header, counter, next(times, None), name if value else None, value)
     return _headless(lines) if named and not words_of(file.name.split(".")[0]).isdisjoint(LOG_WORDS) else None
+
+
+def _tells_tasks(lines: list[bytes], header: tuple[str, ...], separator: str) -> bool:
+    """Return whether of a sample's names a table holds only the task's, and its step counts on from row to row."""
+    lower = {name.lower(): place for place, name in enumerate(header)}
+    step = next((lower[key] for key in STEP_KEYS if key in lower), None)
+    if step is None or not SAMPLE_KEYS & lower.keys() <= {"task_id"}:
+        return False
+    rows = [row for row in _first_rows(lines, len(header), separator) if len(row) == len(header)]
+    steps = [as_step(_integral(row[step].strip())) for row in rows]
+    return len(steps) >= MIN_COUNTED and all(one is not None and other == one + 1 for one, other in pairwise(steps))
 
 
 def _headless(lines: list[bytes]) -> _Dialect | None:

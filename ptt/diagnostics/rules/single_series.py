@@ -29,7 +29,7 @@ import numpy as np
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import BaselineShift
 from ptt.diagnostics.evidence.run_end import Ending, read_end
-from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.evidence.series import MIN_LOGGED, NAN_FLAGS, Series
 from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.model import JsonScalar, Severity, Steps
 from ptt.diagnostics.rules.interface import Check, Limits, NotJudged, Verdict, requires
@@ -97,6 +97,8 @@ def logged(evidence: Evidence, name: str, *, what: str, enable: str, minimum: in
     series = evidence.metrics.get(name)
     if series is None:
         return NotJudged(reason=f"no {what} is logged", missing=(name,), enable=enable, absent=True)
+    if not len(series.finite()[0]) and not np.isin(series.flags, NAN_FLAGS).any():  # a key that stands for a switch
+        return NotJudged(reason=f"{series.raw_name} holds no number", missing=(name,), enable=enable, absent=True)
     if len(series.finite()[0]) < minimum:
         return too_few(evidence, name, series, minimum)
     return series

@@ -34,6 +34,8 @@ START_SDS: Final = 2.0  # of the late noise, for each of those values: white noi
 MATERIAL_START: Final = 1.0  # a value's noise: what so few values show must be visible in each of them
 MIN_APART_VALUES: Final = 5  # in each end: by chance one end lies wholly beyond the other once in 126
 NEIGHBOUR_FACTOR: Final = 2.0  # times the noise that neighbours show: an AR(1) of 0.75 scatters twice as widely
+SMALL_BLOCK: Final = 5  # values of a block: of so few, those of a rare event may come together by chance
+USUAL_SHARE: Final = 0.05  # of the values of both ends at such a level
 COURSE_POINTS: Final = 20  # block means that show where a series turned
 TURN_ERRORS: Final = 5.0  # standard errors of such a mean: the largest of 20 is seldom four from their middle
 TURN_SHARE: Final = 1 / 3  # of the whole range, beyond both ends
@@ -400,8 +402,22 @@ def _turns(points: FloatArray, ends: _Ends) -> tuple[IntArray, FloatArray]:
     extreme = size + np.where(above >= below, within.argmax(axis=1), within.argmin(axis=1))
     level, value = course[rows, turned], points[rows, extreme]
     smooth &= np.abs(value - level) <= TURN_SHARE * np.maximum(above, below)  # a wild value is no level
-    beyond = np.where(np.maximum(above, below) > reach, np.where(smooth, extreme, at), -1)
+    real = np.maximum(above, below) > reach
+    if size <= SMALL_BLOCK:
+        beside = np.stack([course[rows, turned - 1], course[rows, turned + 1]])
+        halfway = level - np.where(above >= below, above, -below) / 2
+        lone = np.where(above >= below, beside < halfway, beside > halfway).all(axis=0)
+        real &= smooth | ~(lone & _is_usual(points, level, above >= below, ends.length))
+    beyond = np.where(real, np.where(smooth, extreme, at), -1)
     return beyond, np.where(smooth, value, level)
+
+
+def _is_usual(points: FloatArray, level: FloatArray, upwards: BoolArray, length: int) -> BoolArray:
+    """Return whether the first or last parts reach a level too: some such values in a row are chance."""
+    ends = np.concatenate([points[:, :length], points[:, -length:]], axis=1)
+    there = np.where(upwards[:, None], ends >= level[:, None], ends <= level[:, None])
+    usual: BoolArray = there.mean(axis=1) >= USUAL_SHARE
+    return usual
 
 
 def _settled(points: FloatArray) -> IntArray:

@@ -141,7 +141,8 @@ def is_rule(text: str) -> bool:
 
 
 MAX_BETWEEN: Final = 3  # lines between two rows of a table: of a checkpoint, or a warning
-BOX_LINES: Final = 60  # how many lines a headline such as `Step 3/100` applies to
+BOX_LINES: Final = 60  # how many lines a headline such as `Step 3` applies to
+STEP_LINES: Final = 1000  # one of all steps, `Step 3/100`: until the next, with what workers print in between
 EPOCH_LINES: Final = 8  # an epoch's headline: a summary follows at once, or else steps do
 FOLLOWING_LINES: Final = 2  # that go on where a counted line ended: `average reward score: 0.5`
 BANNER_CHARS: Final = 160
@@ -153,6 +154,8 @@ BULLETS: Final = ("•", "-", "*", "·")
 HEADLINE_CHARS: Final = 300  # in a line that counts but has no numbers
 BARS: Final = (b"\xe2\x94\x82", b"\xe2\x94\x83")  # separators of a box's cells
 BOX_CELL = re.compile(r"[│┃]\s*")
+BOX_TITLES: Final = ("╭", "┌", "╔", "┏")  # `╭── Sample 1 | Reward: 1.0 ──╮`: of what is printed in the box
+HELD_OUT_TITLE = re.compile(r"\W{0,8}(?:eval|evaluation|validation|test) (?:results?|metrics)\W{0,4}", re.IGNORECASE)
 BOX_NUMBER = re.compile(rf"({NUMBER})\s?(%)?")
 
 
@@ -166,6 +169,7 @@ class ConsoleContext:
         self._loggers = False  # whether a trainer's own logger was seen: boxes are then those of samples' texts
         self._table: _Table | None = None
         self._columns: TextTable | None = None
+        self._held_out = False  # whether a list of an evaluation's results goes on
         self._dict = OpenDict()
         self.number = 0  # of the current line
         self.sampled = False  # whether its row belongs to the sample that was printed before it
@@ -265,16 +269,24 @@ class ConsoleContext:
         if len(line) <= BANNER_CHARS and may_name_counter(lower):
             text = unlogged(text or line.decode("utf-8", "replace").rstrip())
             counter = banner(text.strip())
-            if counter.known:
-                self._banner = (counter, EPOCH_LINES if counter.unit == "epoch" else BOX_LINES)
+            if counter.known and (counter.total or not any(bar in line for bar in BARS)):  # no step of an answer's
+                lines = EPOCH_LINES if counter.unit == "epoch" else STEP_LINES if counter.total else BOX_LINES
+                before = self._banner
+                again = before is not None and before[0].at == counter.at is not None  # `Saving step 3` in step 3
+                self._banner = before if before is not None and again and before[1] > lines else (counter, lines)
                 self._epoch = counter if counter.epoch is not None else self._epoch
                 return None
+        if b"results" in lower or b"metrics" in lower:
+            self._held_out = HELD_OUT_TITLE.fullmatch(line.decode("utf-8", "replace").strip()) is not None
         if not (below or may_name_metric(lower)) or not _DIGIT.search(lower):
             return None
         if below and any(bar in line for bar in BARS) and (cells := _box_cells(line.decode("utf-8", "replace"))):
             return ConsoleRow(dialect="box", values=cells, counter=below)
         text = unlogged(text or line.decode("utf-8", "replace").rstrip())
+        if text.lstrip().startswith(BOX_TITLES):
+            return None
         listed = text.lstrip().startswith(BULLETS) or INDENTED.fullmatch(text)
+        self._held_out = self._held_out and bool(listed)
         split = below is not None and "%|" not in text  # `Train: 0.25` below `Epoch 3`
         found = pairs_of(text, spaced=False)[0] or lone_pair(text)
         if len(WORD.findall(QUOTED.sub("=", text))) > sum(len(WORD.findall(name)) for name in found) + OTHER_WORDS:
@@ -287,7 +299,7 @@ class ConsoleContext:
         if not values:
             return None
         if below:
-            values = of_split(text, values)
+            values = of_split(f"validation: {text}" if self._held_out else text, values)
             if below.unit == "epoch":
                 self.uncounted.add_headed(self.number, values)
             return ConsoleRow(dialect="box", values=values, counter=below)

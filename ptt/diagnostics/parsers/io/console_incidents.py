@@ -79,7 +79,7 @@ HEADED: Final = re.compile(
 """A line that begins with the step it speaks of."""
 NONE: Final = re.compile(
     r"\bNamespace\(|\b(?:no|without|0|zero) (?:\w+ )?(?:fail|error|timeout|dropp|retr)|"
-    r"\b(?:fail|error|drop)\w{0,5}\s?[:=]\s?0\b",
+    r"\b(?:fail|error|drop|skipp|tim(?:ed|e|ing)[ _-]?out)\w{0,5}(?: \w{1,20}){0,2}\s?[:=]\s?0\b(?!\.\d)",
     re.IGNORECASE,
 )
 NO_SAMPLES: Final = (

@@ -14,6 +14,7 @@ from typing import Final
 
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.parsers.io.console_pairs import (
+    CODE_FILES,
     COMPACT,
     COUNTER_CHARS,
     NUMBER,
@@ -292,7 +293,7 @@ def counted(text: str) -> ConsoleRow | None:
     if counter.epoch is not None and (split := OF_EVALUATION.search(plain[:COUNTER_CHARS])):
         counter = Counter(epoch=counter.epoch, epochs=counter.epochs, unit="epoch")
         rest = f"{split[1] or split[2]}: {rest}"
-    values = of_split(rest, values)
+    values = {name: value for name, value in of_split(rest, values).items() if not name.endswith(CODE_FILES)}
     known = any(map(is_metric_name, values))
     if not known and not (laid_out and len(values) > 1):
         return None

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import Counter as Tally
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
@@ -216,6 +216,7 @@ class PrintedRow:
     """A row without a step: what it is, its epoch, and the bar drawn last before it."""
 
     training: bool
+    trainer: bool  # with the learning rate that a trainer's own rows hold
     closing: bool
     epoch: float | None
     total: int | None  # of the bar
@@ -259,6 +260,11 @@ class ProgressBars:
         most = max(self._agreeing, key=self._agreeing.__getitem__, default=None)
         return most if most is not None and self._agreeing[most] >= MIN_ROWS else None
 
+    @property
+    def of_trainer(self) -> bool:
+        """Whether a trainer's own rows tell the steps."""
+        return sum(row.trainer for row in self.rows) >= MIN_ROWS
+
     def see(self, segment: bytes, step: int | None) -> None:
         """Take the part between two carriage returns; `step` is that of the previous row."""
         if not segment.strip():
@@ -279,10 +285,11 @@ class ProgressBars:
             self.after[row] = (total, at)
         self._waiting = len(self.after)
 
-    def add(self, *, training: bool, closing: bool, epoch: float | None) -> None:
+    def add(self, *, training: bool, trainer: bool, closing: bool, epoch: float | None) -> None:
         """Note a row at its place among the bars."""
         total, at = self._current or (None, None)
-        self.rows.append(PrintedRow(training=training, closing=closing, epoch=epoch, total=total, at=at))
+        row = PrintedRow(training=training, trainer=trainer, closing=closing, epoch=epoch, total=total, at=at)
+        self.rows.append(row)
         self.after.append(None)
 
     def placement(self, total: int | None, spacing: int | None = None) -> Placement | None:
@@ -290,6 +297,8 @@ class ProgressBars:
 
         `total`: the number of steps that the trainer announced; `spacing`: of its rows, by its settings.
         """
+        if self.of_trainer:  # what a script prints besides, for each batch, is no step
+            self.rows = [replace(row, training=row.training and row.trainer) for row in self.rows]
         training = sum(row.training for row in self.rows)
         several = sum(row.closing for row in self.rows) > 1  # runs in one console
         if several or training < (1 if spacing else MIN_ROWS):

@@ -4,7 +4,8 @@ What: the mean of the logged KL over 20 steps lies above 0.3 nats a token, or ab
 settings, for at least half of those steps, and stays there. Single spikes do not count: healthy runs show them. With
 fewer than ten logged values, only three in a row above 2 nats, up to the end, count. A KL logged as a sum over the
 sequence (TRL's `objective/kl`) is compared with the limit times the mean length. A name that no framework logs is taken
-for a sum where it says so, or where it is several nats and far above an entropy that hardly moved.
+for a sum where it says so, or where it is several nats and far above an entropy that hardly moved. In a log of no known
+framework, without entropy and length, nobody knows which it is: medium at most where the reward rose.
 Why it matters: the policy has left the region where the reference and the KL penalty mean anything. This average moves
 last: the tails of the log-ratio can move hundreds of steps before it.
 What it is not: a KL that lies as high at the first log as later on. That is a note on the settings, medium where the
@@ -95,12 +96,17 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     grade = 2 if short else (excess.peak > HIGH_FACTOR * limit) + (excess.peak > CRITICAL_FACTOR * limit)
     verb = "has stayed" if excess.ended is None else "lay"
     crept = not short and excess.peak <= CREPT_FACTOR * limit and _crept(series) and outcome(evidence) is Outcome.ROSE
-    severity = excess.severity((Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL)[grade])
+    unsure = _is_of_unknown_unit(evidence) and outcome(evidence) is Outcome.ROSE
+    severity = (
+        Severity.MEDIUM if unsure else excess.severity((Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL)[grade])
+    )
+    per = "" if unsure else f" a {unit}"
     finding = Finding(
         severity=Severity.LOW if crept else severity,
-        claim=f"Mean KL to the reference {verb} above {sig(limit)} nats a {unit}{source}{excess.recovery}"
+        claim=f"Mean KL to the reference {verb} above {sig(limit)} nats{per}{source}{excess.recovery}"
         + (", reset at every sync of the reference" if moves else "")
-        + ("; it crept up as the reward rose" if crept else ""),
+        + ("; it crept up as the reward rose" if crept else "")
+        + ("; the log does not say whether a token's or an answer's" if unsure else ""),
         unit="nats",
         **measured(excess, observed=excess.peak),
         evidence=series_evidence(
@@ -223,6 +229,11 @@ def _is_summed(evidence: Evidence, series: Series) -> bool:
         and late > early / 2
         and (level / float(np.median(tokens)) < KL_LIMIT)
     )
+
+
+def _is_of_unknown_unit(evidence: Evidence) -> bool:
+    """Return whether nothing logged tells a KL of a token from one of an answer."""
+    return evidence.run.framework is None and evidence.metrics.keys().isdisjoint({"entropy", "len/response_mean"})
 
 
 def limit_in_force(evidence: Evidence, limits: Limits) -> tuple[float, str]:

@@ -1,9 +1,9 @@
-"""This run shows a KL to the reference of exactly 0 while the policy is trained.
+"""This run shows a KL to the reference that never changes while the policy is trained.
 
 What: every logged KL to the reference is exactly 0, in a log that shows small numbers, while the learning rate is above
-0.
-Why it matters: training moves a policy away from its reference. A KL of 0 means that nothing was measured: the KL
-penalty does nothing and the distance is unknown, not healthy.
+0. Or every one of ten and more is the same other number of four digits and more: high where the loss is one number too.
+Why it matters: training moves a policy away from its reference, and another batch has another KL. A KL that never
+changes was not measured anew, or nothing is trained: the distance is unknown, not healthy.
 What it is not: a run whose KL coefficient is 0 and whose writer logs the term anyway. TRL logs no KL then.
 What to do: check whether the reference is the policy itself (the same object, adapters not switched off, shared
 weights), or whether nothing is trained.
@@ -11,18 +11,23 @@ Source: k3 of two different policies is above 0 (http://joschu.net/blog/kl-appro
 0.
 """
 
+import numpy as np
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
+from ptt.diagnostics.rules.numerics import logged_loss
 from ptt.diagnostics.rules.policy_update import shows_small_numbers
 from ptt.diagnostics.rules.policy_update.kl_over_target import ENABLE
 from ptt.diagnostics.rules.single_series import metric_evidence, requires_metric
-from ptt.diagnostics.wording import pct
+from ptt.diagnostics.wording import pct, sig
 
 COEFFICIENTS = ("beta", "kl_coef", "kl_loss_coef", "init_kl_coef")
 MOVED_LIMIT = 0.0  # share of the logged values: a single one above 0 proves it was measured
 MIN_TRAINED_SHARE = 0.5  # of the logged learning rates above 0
+MIN_EQUAL = 10  # logged values
+MIN_DIGITS = 4  # of a value that never changes: 0.02 may be many values, rounded
 
 
 @requires_metric("kl/ref", what="KL to the reference", enable=ENABLE)
@@ -30,6 +35,8 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     """Judge whether any distance was measured."""
     steps, values = series.finite()
     moved = float((values != 0.0).mean())
+    if len(values) >= MIN_EQUAL and moved == 1.0 and np.ptp(values) == 0.0 and _digits(values[0]) >= MIN_DIGITS:
+        return _constant(series, evidence, limits)
     if moved > limits["moved"]:
         return Healthy(reason=f"the KL is above 0 at {pct(moved)} of steps")
     if not shows_small_numbers(evidence, besides="kl/ref"):
@@ -54,4 +61,30 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     return finding if trained and asked else Healthy(reason="no setting asks for a KL penalty", notes=(finding,))
 
 
-RULE = rule(check, "kl-zero", Link.POLICY_UPDATE, max_severity=Severity.MEDIUM, moved=MOVED_LIMIT, families=LANGUAGE)
+def _digits(value: float) -> int:
+    """Return how many digits of a number tell something, as it was logged."""
+    return len(f"{value:.9e}".partition("e")[0].replace(".", "").strip("-0"))
+
+
+def _constant(series: Series, evidence: Evidence, limits: Limits) -> Finding:
+    steps, values = series.finite()
+    loss = logged_loss(evidence, minimum=MIN_EQUAL)
+    equal = isinstance(loss, Series) and float(np.ptp(loss.finite()[1])) == 0.0
+    told = f", and the loss {sig(float(loss.finite()[1][0]))}" if isinstance(loss, Series) and equal else ""
+    return Finding(
+        severity=Severity.HIGH if equal else Severity.MEDIUM,
+        claim=f"The KL to the reference is exactly {values[0]:.9g} at all {len(values)} logged steps{told}: "
+        + ("nothing is trained, or neither is measured" if equal else "it is not measured anew"),
+        observed=1.0,
+        limit=limits["moved"],
+        unit="share",
+        onset_step=int(steps[0]),
+        onset_interval=(int(steps[0]), int(steps[0])),
+        evidence=metric_evidence(series),
+        causes=("a placeholder in place of a measurement", "a policy that is not updated", "one batch scored again"),
+        confirm=("compare the weights of two checkpoints, and the logprobs of one batch before and after an update",),
+        next=("follow one batch by hand: samples, advantages, loss, gradient, and what is logged of each",),
+    )
+
+
+RULE = rule(check, "kl-zero", Link.POLICY_UPDATE, max_severity=Severity.HIGH, moved=MOVED_LIMIT, families=LANGUAGE)

@@ -4,7 +4,7 @@ What: the logged total is exactly a weighted sum of the logged parts before a st
 weights gives both; or a part that was never logged before is logged at every step after it and counts in the sum. It is
 reported where the change moves the total by at least a fifth of its level. Or scale (mean square over mean), level and
 spread of the total all grew to 2.5 times or more from one logged step to the next, for good, and level and spread
-by the same factor.
+by the same factor. Or the rewards of each epoch are those of the one before, row by row, and one amount more.
 Why it matters: rewards before and after are on different scales. What looks like a jump, a fall or a gap to the
 evaluation at that step is the revision, and every revision can be gamed in new ways.
 What it is not: a part that earned nothing at first and pays from some step on. Its weight was the same before; and its
@@ -42,6 +42,10 @@ KEPT_SHARE = 0.9  # of the steps with a positive mean: the others show no scale
 EXACT = 1e-4  # of the total's largest size: sums of float32 means, logged with five digits at least
 MIN_SCATTER = 0.01  # of the total's largest size: a total that stands still fits any weights
 MIN_CHANGE = 0.2  # of the total's largest size
+MIN_EPOCH_ROWS = 20  # of each of at least two epochs: as many rewards that learning would have raised each by its own
+UNIFORM_FACTOR = 3.0  # times the spread of what rewards gained from epoch to epoch: their mean gain is more
+DIFFERENT_SHARE = 0.5  # of the gain: rewards of one epoch differ by more, and not along a course
+CURVE_DEGREE = 3  # of the course that is taken out of an epoch: a smooth curve goes on alike in the next
 ENABLE = "log the total reward and the mean of each part at every step, as TRL does with several reward_funcs"
 
 
@@ -64,6 +68,9 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     reward = mean_reward(evidence, 2 * MIN_STEPS)
     if isinstance(reward, NotJudged):
         return reward
+    epoch = evidence.metrics.get("epoch") or evidence.other.get("epoch")
+    if epoch is not None and (raised := _raised_by_epoch(reward, epoch)) is not None:
+        return _finding(reward, reward.finite()[0], raised, limits, parts="")
     components = evidence.rewards.components if evidence.rewards is not None else {}
     parts = _parts(reward, components)
     rescaled = _rescaled(reward, evidence.metrics.get("reward/std"), parts)
@@ -110,6 +117,33 @@ def _finding(reward: Series, steps: IntArray, change: Change, limits: Limits, *,
             "check the revised reward against an outcome that it does not use, on samples from both sides",
             f"compare rewards before step {onset} only with each other, and rewards from then on only with each other",
         ),
+    )
+
+
+def _raised_by_epoch(reward: Series, epoch: Series) -> Change | None:
+    """Return the first row of the second epoch if each epoch pays the same rows alike, and all of them more.
+
+    Learning raises rewards by what is left to learn of each; the same gain for all is paid for the epoch.
+    """
+    steps, values, epochs = aligned(reward, epoch)
+    starts = np.flatnonzero(np.diff(epochs)) + 1
+    count = len(starts) + 1
+    length = len(values) // count
+    if count < 2 or length < MIN_EPOCH_ROWS or len(values) != count * length or np.any(starts % length):
+        return None
+    table = values.reshape(count, length)
+    gains = np.diff(table, axis=0)
+    mean, spread = gains.mean(axis=1), gains.std(axis=1)
+    places = np.arange(length)
+    course = np.polynomial.Polynomial.fit(places, table[0], CURVE_DEGREE)(places)
+    uniform = bool((mean >= UNIFORM_FACTOR * spread).all() and (gains > 0).all())
+    if not uniform or (table[0] - course).std() < DIFFERENT_SHARE * mean.max():
+        return None
+    told = f"each of {length} rewards is {sig(gains[0].min())} to {sig(gains[0].max())} higher in the second epoch than"
+    return (
+        int(np.searchsorted(reward.finite()[0], steps[length])),
+        float(mean[0]),
+        f"{told} in the first, whatever it was",
     )
 
 
