@@ -114,3 +114,19 @@ def test_an_evaluation_with_a_shorter_limit_is_the_cause_of_its_fall(limit: int,
     assert ("eval-unlike-training" in found) == told
     if told:
         assert found["eval-unlike-training"].evidence["in_training"] == 4096
+
+
+def test_episodes_saved_by_step_name_the_judge_that_fails(tmp_path: Path) -> None:
+    for step in range(5, STEPS + 1, 5):
+        failed = step in range(40, 61)
+        rows = [
+            {"_ng_task_index": at // 4, "_ng_rollout_index": at, "reward": 0.0 if failed and at % 2 else at % 3 / 2}
+            | {"failure_reason": "judge_unparseable" if failed and at % 2 else None}
+            for at in range(32)
+        ]
+        (tmp_path / "rollouts").mkdir(exist_ok=True)
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "rollouts" / f"train_step{step}.jsonl").write_text(lines, "utf-8")
+    found = found_in(tmp_path, lambda _step: {})["trained-on-failures"]
+    assert (found.onset_step, found.evidence["cause_1"]) == (40, "scorer-fails")
+    assert found.evidence["cause_1_for"] == '80 recorded episodes end with "judge_unparseable"'

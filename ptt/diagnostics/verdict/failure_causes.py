@@ -357,6 +357,12 @@ def _of_rows(around: Around) -> Iterator[Sign]:
         if asked and episodes.failed[late].sum() > HALF * failed:
             earlier = float(episodes.failed[~late].sum() / before) if before else 0.0
             yield _sign("rows_empty", share=pct(float(episodes.failed[late].sum() / asked)), before=pct(earlier))
+    if episodes is not None and episodes.causes and around.finding.id in KINDS["lost"]:
+        told, count = next(iter(episodes.causes.items()))
+        name = None if told == SILENT else _fails_by_name(told)
+        if name is not None:
+            text = f'{count} recorded episodes end with "{told}"'
+            yield replace(_sign(f"line_{name}", count="", quote=""), text=text)
     faults = evidence.faults
     if faults is not None and faults.unpaid_by_length is not None:
         long, short = faults.unpaid_by_length
