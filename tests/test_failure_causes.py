@@ -130,3 +130,20 @@ def test_episodes_saved_by_step_name_the_judge_that_fails(tmp_path: Path) -> Non
     found = found_in(tmp_path, lambda _step: {})["trained-on-failures"]
     assert (found.onset_step, found.evidence["cause_1"]) == (40, "scorer-fails")
     assert found.evidence["cause_1_for"] == '80 recorded episodes end with "judge_unparseable"'
+
+
+@pytest.mark.parametrize(("entropy", "cause"), [(0.4, "scorer-misreads"), (2.5, None)])
+def test_a_reward_that_vanishes_while_the_texts_stay_is_the_scorers_doing(
+    entropy: float, cause: str | None, tmp_path: Path
+) -> None:
+    def row(step: int) -> Row:
+        late = step > 40
+        texts = {
+            "response_length/mean": 400.0 + step % 7,
+            "actor/entropy": entropy if late else 0.4 + 0.001 * (step % 5),
+        }
+        return texts | ({"reward": 0.0, "grad_norm": 0.0} if late else {})
+
+    found = found_in(tmp_path, row)["reward-stuck"]
+    assert found.onset_step == 41
+    assert found.evidence.get("cause_1") == cause

@@ -100,6 +100,7 @@ LENGTH: Final = "len/response_mean"
 MISMATCH: Final = ("mismatch/logp_abs_mean", "mismatch/kl", "mismatch/prob_error", "mismatch/prob_diff", "kl/ref")
 JUMPED: Final = 5.0  # times its level before, in one step
 JUNK_AT_ONCE: Final = 0.2  # of its level before is left of a share of sound answers
+VANISHED: Final = 0.02  # of its level before is left of a reward
 FORMAT: Final = re.compile(r"(?i)format|well.?formed|parse")
 NEARLY_ALL: Final = 0.95  # of the right answers
 FEW_STEPS: Final = 2  # a pass over the data: then the batch that ends it weighs
@@ -207,6 +208,7 @@ def _signs(around: Around) -> Iterator[Sign]:
     yield from _of_restart(around)
     yield from _of_evaluation(around)
     yield from _of_lengths(around)
+    yield from _of_texts(around)
     yield from _of_rows(around)
     yield from _of_settings(around)
     yield from _of_evaluation_limit(around)
@@ -339,6 +341,23 @@ def _of_lengths(around: Around) -> Iterator[Sign]:
         if JUDGE_LIMITS.search(key) and number is not None and reach >= REACHES * number:
             yield _sign("judge_limit", after=sig(reach), limit=f"{number:.0f}", setting=f"{key}={value}")
             return
+
+
+def _of_texts(around: Around) -> Iterator[Sign]:
+    """Look whether the reward vanishes at once while what the policy writes stays as it was, by length and entropy."""
+    metrics = around.evidence.metrics
+    reward = metrics.get("reward/mean")
+    moved = None if reward is None else around.levels(reward)
+    if around.onset is None or moved is None or not 0 <= moved[1] <= VANISHED * moved[0]:
+        return
+    told = []
+    for name in (LENGTH, "entropy"):
+        series = metrics.get(name)
+        found = None if series is None else around.levels(series)
+        if series is None or found is None or abs(found[1] - found[0]) > CHANGED * abs(found[0]):
+            return
+        told.append(f"{series.raw_name} ({sig(found[0])} → {sig(found[1])})")
+    yield _sign("texts_unchanged", before=sig(moved[0]), after=sig(moved[1]), names=" and ".join(told))
 
 
 def _longest(evidence: Evidence) -> Iterator[Series]:
