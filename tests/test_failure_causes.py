@@ -147,3 +147,14 @@ def test_a_reward_that_vanishes_while_the_texts_stay_is_the_scorers_doing(
     found = found_in(tmp_path, row)["reward-stuck"]
     assert found.onset_step == 41
     assert found.evidence.get("cause_1") == cause
+
+
+@pytest.mark.parametrize("share", [1.0, 0.7])
+def test_groups_that_are_equal_at_once_share_one_reward(share: float, tmp_path: Path) -> None:
+    def row(step: int) -> Row:
+        late = step > 40
+        reward = 0.3 + 0.07 * (step % 7) if late else 0.45 + 0.02 * (step % 7)
+        return {"frac_reward_zero_std": share if late else 0.1, "reward": reward}
+
+    found = found_in(tmp_path, row)["no-signal-groups"]
+    assert ("one reward that all answers of a group share" in found.likely_cause) == (share == 1.0)

@@ -107,6 +107,7 @@ FEW_STEPS: Final = 2  # a pass over the data: then the batch that ends it weighs
 NEARS: Final = 0.5  # of a limit: the mean of answers is there when many of them are cut
 REACHES: Final = 0.9
 HALF: Final = 0.5
+ALL_EQUAL: Final = 0.98  # of the groups
 ABORTS: Final = re.compile(r"(?i)^(?!console_lines/|.*(?:length|non_?abort)).*abort")
 
 
@@ -209,6 +210,7 @@ def _signs(around: Around) -> Iterator[Sign]:
     yield from _of_evaluation(around)
     yield from _of_lengths(around)
     yield from _of_texts(around)
+    yield from _of_groups(around)
     yield from _of_rows(around)
     yield from _of_settings(around)
     yield from _of_evaluation_limit(around)
@@ -358,6 +360,20 @@ def _of_texts(around: Around) -> Iterator[Sign]:
             return
         told.append(f"{series.raw_name} ({sig(found[0])} → {sig(found[1])})")
     yield _sign("texts_unchanged", before=sig(moved[0]), after=sig(moved[1]), names=" and ".join(told))
+
+
+def _of_groups(around: Around) -> Iterator[Sign]:
+    """Look whether groups come to earn all the same from one step to the next, while the reward is no best or worst."""
+    silent, reward = (around.evidence.metrics.get(name) for name in ("reward/zero_std_frac", "reward/mean"))
+    if silent is None or reward is None or around.onset is None:
+        return
+    steps, shares = silent.finite()
+    place = int(np.searchsorted(steps, around.onset))
+    at_once = 0 < place < len(steps) and shares[place - 1] <= HALF and np.median(shares[place:][:WIDTH]) >= ALL_EQUAL
+    found, values = around.levels(reward), reward.finite()[1][reward.finite()[0] >= around.onset]
+    if at_once and found is not None and np.ptp(values) > CHANGED * abs(found[0]):
+        text = {"before": pct(float(shares[place - 1])), "after": pct(float(np.median(shares[place:][:WIDTH])))}
+        yield _sign("equal_at_once", low=sig(float(values.min())), high=sig(float(values.max())), **text)
 
 
 def _longest(evidence: Evidence) -> Iterator[Series]:
