@@ -179,7 +179,9 @@ def without_loggers(text: str) -> str:
     return LOGGER.sub("", without_prefix(text.strip()))
 
 
-LOADERS: Final = (b"oader", b"ataset", b"xhausted")
+LOADERS: Final = (b"oader", b"ataset", b"xhausted", b"pisode [1/1]")
+PROMPT_BAR: Final = re.compile(r"^\W{0,4}Episode \[1/1\]: +\d+%\|.{0,400}?\| *\d[\d,]*/(\d[\d,]{1,11})\b")
+"""OpenRLHF's bar of a single pass: of prompts, not of steps, where it exceeds the steps (data_position.py)."""
 LOADED: Final = re.compile(
     r"(?i)^(?!.*\b(?:val|validation|eval|evaluation|test)\b)(?=.*\b(?:train\w*|prompts?)\b)"
     r".*\bdata ?(?:loader|set)\b\D{0,25}(\d[\d,]{1,11}) (?:samples|prompts|examples|rows|records)\b"
@@ -237,7 +239,7 @@ class SampleLines:
     def _see_data(self, text: str) -> None:
         if EXHAUSTED.search(text):
             self._passes.append(self._steps - sum(self._passes))
-        elif found := LOADED.search(text):
+        elif found := LOADED.search(text) or PROMPT_BAR.search(text):
             self._loaded = int(found[1].replace(",", ""))
 
     def facts(self) -> Facts:
