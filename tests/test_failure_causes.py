@@ -158,3 +158,17 @@ def test_groups_that_are_equal_at_once_share_one_reward(share: float, tmp_path: 
 
     found = found_in(tmp_path, row)["no-signal-groups"]
     assert ("one reward that all answers of a group share" in found.likely_cause) == (share == 1.0)
+
+
+def test_tokens_a_step_tell_which_samples_are_missing_from_the_batch(tmp_path: Path) -> None:
+    settings = "data: {train_batch_size: 16}\nactor_rollout_ref: {rollout: {n: 4, val_kwargs: {n: 1}}}\nlr: 0.1\n"
+
+    def row(step: int) -> Row:
+        left = 64 - 2 * (10 + step % 5) if step > 40 else 64
+        means = {"prompt_length/mean": 100.0, "response_length/mean": 400.0}
+        return means | {"perf/total_num_tokens": 500.0 * left, "training/global_step": step}
+
+    found = found_in(tmp_path, row, config_yaml=settings)["samples-lost"]
+    assert found.onset_step == 41
+    assert found.observed == pytest.approx(24 / 64, abs=0.01)
+    assert "missing from batches that were full before" in found.claim
