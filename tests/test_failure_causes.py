@@ -30,7 +30,7 @@ def found_in(folder: Path, row: Callable[[int], Row], **files: str) -> Mapping[s
     folder.mkdir(exist_ok=True)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows), "utf-8")
     for name, text in files.items():
-        (folder / name.replace("_", ".")).write_text(text, "utf-8")
+        (folder / ".".join(name.rsplit("_", 1))).write_text(text, "utf-8")
     return {finding.id: finding for finding in ptt.diagnose(folder).findings}
 
 
@@ -172,3 +172,22 @@ def test_tokens_a_step_tell_which_samples_are_missing_from_the_batch(tmp_path: P
     assert found.onset_step == 41
     assert found.observed == pytest.approx(24 / 64, abs=0.01)
     assert "missing from batches that were full before" in found.claim
+
+
+@pytest.mark.parametrize(("falls", "named"), [(True, True), (False, False)])
+def test_cut_answers_that_are_masked_dilute_the_gradient(falls: bool, named: bool, tmp_path: Path) -> None:
+    def row(step: int) -> Row:
+        norm = 0.4 - 0.004 * step if falls else 0.3 + 0.01 * (step % 3)
+        return {"completions/clipped_ratio": 0.005 * step, "grad_norm": norm, **fell(step)}
+
+    settings = '{"mask_truncated_completions": true, "loss_type": "dapo", "num_generations": 8, "learning_rate": 1e-6}'
+    found = found_in(tmp_path, row, training_args_json=settings)["reward-fell"]
+    assert ("loss's denominator" in found.likely_cause) == named
+
+
+def test_dynamic_sampling_on_a_shaped_reward_explains_its_fall(tmp_path: Path) -> None:
+    for on in (True, False):
+        shaping = f"reward_shaping: {{enabled: {str(on).lower()}, overlong_buffer_length: 4096}}"
+        settings = f"grpo:\n  num_prompts_per_step: 20\n  use_dynamic_sampling: true\n  {shaping}\n"
+        found = found_in(tmp_path / str(on), fell, config_yaml=settings)["reward-fell"]
+        assert ("group filter on the shaped reward" in found.likely_cause) == on

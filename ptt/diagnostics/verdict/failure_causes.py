@@ -76,6 +76,9 @@ GROUP_BASELINES: Final = re.compile(r"(?i)grpo|rloo|leave.?one|group")
 BASELINES: Final = re.compile(r"(?:adv_estimator|advantage_estimator|reward_normalization\.grouping|mean_level)$")
 FILTERS: Final = re.compile(r"(?:filter_groups\.metric|dynamic_sampling\.metric|filter_metric)$")
 SWITCHES: Final = re.compile(r"(?:filter_groups|dynamic_sampling)\.enabled?$|enable_filter_groups$")
+DYNAMIC: Final = re.compile(r"(?:^|\.)(?:use_dynamic_sampling|dynamic_sampling(?:\.enabled?)?)$")
+SHAPING: Final = re.compile(r"(?:reward_shaping|overlong_buffer|overlong_penalty)\.enabled?$")
+MASK_CUT: Final = re.compile(r"(?:^|\.)(?:mask_truncated_completions|overlong_filter(?:ing)?)$")
 SHAPED: Final = frozenset({"seq_reward", "seq_final_reward", "score", "reward", "scores"})
 JUDGE_LIMITS: Final = re.compile(r"(?:max_model_len|max_input_tokens|context_length|max_context\w*)$")
 ADAPTERS: Final = frozenset({"vllm_enable_lora", "enable_lora"})
@@ -427,12 +430,30 @@ def _of_settings(around: Around) -> Iterator[Sign]:
     off = {key for key, value in settings.items() if SWITCHES.search(key) and str(value).lower() in ("false", "0")}
     if filtered is not None and str(filtered[1]) in SHAPED and not off:
         yield _sign("filter_metric", setting=f"{filtered[0]}={filtered[1]}")
+    on = {key for key, value in settings.items() if value is True}
+    sampled, shaped = (next((key for key in on if found.search(key)), None) for found in (DYNAMIC, SHAPING))
+    if filtered is None and sampled is not None and shaped is not None:
+        yield _sign("filter_metric", setting=f"{sampled} and {shaped} are on, and no other metric to filter by is set")
+    yield from _of_masked(around)
     for series in around.evidence.other.values():
         if ABORTS.search(series.raw_name):
             values = series.finite()[1]
             if len(values) and float(np.median(values)) > 1:
                 yield _sign("aborted", name=series.raw_name, level=sig(float(np.median(values))))
                 return
+
+
+def _of_masked(around: Around) -> Iterator[Sign]:
+    """Look whether cut answers are masked while ever more are cut, and the gradient shrinks with them."""
+    key = next((key for key, value in around.evidence.settings.items() if MASK_CUT.search(key) and value is True), None)
+    whole = replace(around, finding=replace(around.finding, onset_step=None))  # it creeps in
+    cut, norm = (around.evidence.metrics.get(name) for name in ("len/clipped_frac", "grad_norm"))
+    if key is None or cut is None or norm is None:
+        return
+    shares, norms = whole.change(cut), whole.change(norm)
+    if shares is not None and norms is not None and shares[1] - shares[0] >= CHANGED and norms[2] <= -CHANGED:
+        numbers = {"shares": f"{pct(shares[0])} → {pct(shares[1])}", "norms": f"{sig(norms[0])} → {sig(norms[1])}"}
+        yield _sign("masked_dilutes", setting=f"{key}=True", cut=cut.raw_name, norm=norm.raw_name, **numbers)
 
 
 def _of_evaluation_limit(around: Around) -> Iterator[Sign]:
