@@ -104,7 +104,9 @@ def test_a_run_that_is_ended_again_and_again_tells_what_it_threw_away_and_by_wha
         for text in ("RayTaskError: x", "ReadError (env.py:118)", "ConnectTimeout (env.py:118)")
     ]
     evidence = Evidence(run=run, segments=gather_segments(pl.concat(segments), None), events=tuple(said))
-    (finding,) = RULE.run(evidence).findings
+    found = RULE.run(evidence)
+    assert isinstance(found, Broken)
+    (finding,) = found.findings
     assert (finding.severity is Severity.MEDIUM) == (resumes == 5)
     if resumes == 5:
         assert f"{17 * 5} of the {17 * 5 + 120} steps" in finding.claim
