@@ -191,3 +191,17 @@ def test_dynamic_sampling_on_a_shaped_reward_explains_its_fall(tmp_path: Path) -
         settings = f"grpo:\n  num_prompts_per_step: 20\n  use_dynamic_sampling: true\n  {shaping}\n"
         found = found_in(tmp_path / str(on), fell, config_yaml=settings)["reward-fell"]
         assert ("group filter on the shaped reward" in found.likely_cause) == on
+
+
+@pytest.mark.parametrize("booked", [True, False])
+def test_a_source_that_is_never_short_while_another_loses_all_is_booked_wrongly(booked: bool, tmp_path: Path) -> None:
+    def row(step: int) -> Row:
+        short = {"env/math/total_episodes": 128, "env/chat/total_episodes": 96 - step // 2 - 16 * (step % 2)}
+        left = short if booked else dict.fromkeys(short, 128)
+        rewards = {"env/math/reward/total": 0.65 - 0.001 * step, "env/chat/reward/total": 0.5}
+        tested = {"test/env/math/reward/total": 0.6 + 0.004 * step} if step % 5 == 0 else {}
+        return left | rewards | tested
+
+    found = found_in(tmp_path, row).get("split-gap")
+    assert (found is not None) == booked
+    assert found is None or "booked under another source" in found.likely_cause
