@@ -30,7 +30,7 @@ def found_in(folder: Path, row: Callable[[int], Row], **files: str) -> Mapping[s
     folder.mkdir(exist_ok=True)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows), "utf-8")
     for name, text in files.items():
-        (folder / name.replace("_", ".")).write_text(text, "utf-8")
+        (folder / ".".join(name.rsplit("_", 1))).write_text(text, "utf-8")
     return {finding.id: finding for finding in ptt.diagnose(folder).findings}
 
 
@@ -127,3 +127,94 @@ def test_groups_aborted_at_every_step_are_generated_again(level: int, tmp_path: 
     (tmp_path / "train.log").write_text(said, "utf-8")
     lost = [one for one in ptt.diagnose(tmp_path).findings if one.id == "samples-lost"]
     assert [one.evidence.get("cause_1") for one in lost] == ["generated-again"] * (level > 0)
+
+
+def test_episodes_saved_by_step_name_the_judge_that_fails(tmp_path: Path) -> None:
+    for step in range(5, STEPS + 1, 5):
+        failed = step in range(40, 61)
+        rows = [
+            {"_ng_task_index": at // 4, "_ng_rollout_index": at, "reward": 0.0 if failed and at % 2 else at % 3 / 2}
+            | {"failure_reason": "judge_unparseable" if failed and at % 2 else None}
+            for at in range(32)
+        ]
+        (tmp_path / "rollouts").mkdir(exist_ok=True)
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "rollouts" / f"train_step{step}.jsonl").write_text(lines, "utf-8")
+    found = found_in(tmp_path, lambda _step: {})["trained-on-failures"]
+    assert (found.onset_step, found.evidence["cause_1"]) == (40, "scorer-fails")
+    assert found.evidence["cause_1_for"] == '80 recorded episodes end with "judge_unparseable"'
+
+
+@pytest.mark.parametrize(("entropy", "cause"), [(0.4, "scorer-misreads"), (2.5, None)])
+def test_a_reward_that_vanishes_while_the_texts_stay_is_the_scorers_doing(
+    entropy: float, cause: str | None, tmp_path: Path
+) -> None:
+    def row(step: int) -> Row:
+        late = step > 40
+        texts = {
+            "response_length/mean": 400.0 + step % 7,
+            "actor/entropy": entropy if late else 0.4 + 0.001 * (step % 5),
+        }
+        return texts | ({"reward": 0.0, "grad_norm": 0.0} if late else {})
+
+    found = found_in(tmp_path, row)["reward-stuck"]
+    assert found.onset_step == 41
+    assert found.evidence.get("cause_1") == cause
+
+
+@pytest.mark.parametrize("share", [1.0, 0.7])
+def test_groups_that_are_equal_at_once_share_one_reward(share: float, tmp_path: Path) -> None:
+    def row(step: int) -> Row:
+        late = step > 40
+        reward = 0.3 + 0.07 * (step % 7) if late else 0.45 + 0.02 * (step % 7)
+        return {"frac_reward_zero_std": share if late else 0.1, "reward": reward}
+
+    found = found_in(tmp_path, row)["no-signal-groups"]
+    assert ("one reward that all answers of a group share" in found.likely_cause) == (share == 1.0)
+
+
+def test_tokens_a_step_tell_which_samples_are_missing_from_the_batch(tmp_path: Path) -> None:
+    settings = "data: {train_batch_size: 16}\nactor_rollout_ref: {rollout: {n: 4, val_kwargs: {n: 1}}}\nlr: 0.1\n"
+
+    def row(step: int) -> Row:
+        left = 64 - 2 * (10 + step % 5) if step > 40 else 64
+        means = {"prompt_length/mean": 100.0, "response_length/mean": 400.0}
+        return means | {"perf/total_num_tokens": 500.0 * left, "training/global_step": step}
+
+    found = found_in(tmp_path, row, config_yaml=settings)["samples-lost"]
+    assert found.onset_step == 41
+    assert found.observed == pytest.approx(24 / 64, abs=0.01)
+    assert "missing from batches that were full before" in found.claim
+
+
+@pytest.mark.parametrize(("falls", "named"), [(True, True), (False, False)])
+def test_cut_answers_that_are_masked_dilute_the_gradient(falls: bool, named: bool, tmp_path: Path) -> None:
+    def row(step: int) -> Row:
+        norm = 0.4 - 0.004 * step if falls else 0.3 + 0.01 * (step % 3)
+        return {"completions/clipped_ratio": 0.005 * step, "grad_norm": norm, **fell(step)}
+
+    settings = '{"mask_truncated_completions": true, "loss_type": "dapo", "num_generations": 8, "learning_rate": 1e-6}'
+    found = found_in(tmp_path, row, training_args_json=settings)["reward-fell"]
+    assert ("loss's denominator" in found.likely_cause) == named
+
+
+def test_dynamic_sampling_on_a_shaped_reward_explains_its_fall(tmp_path: Path) -> None:
+    for on in (True, False):
+        shaping = f"reward_shaping: {{enabled: {str(on).lower()}, overlong_buffer_length: 4096}}"
+        settings = f"grpo:\n  num_prompts_per_step: 20\n  use_dynamic_sampling: true\n  {shaping}\n"
+        found = found_in(tmp_path / str(on), fell, config_yaml=settings)["reward-fell"]
+        assert ("group filter on the shaped reward" in found.likely_cause) == on
+
+
+@pytest.mark.parametrize("booked", [True, False])
+def test_a_source_that_is_never_short_while_another_loses_all_is_booked_wrongly(booked: bool, tmp_path: Path) -> None:
+    def row(step: int) -> Row:
+        short = {"env/math/total_episodes": 128, "env/chat/total_episodes": 96 - step // 2 - 16 * (step % 2)}
+        left = short if booked else dict.fromkeys(short, 128)
+        rewards = {"env/math/reward/total": 0.65 - 0.001 * step, "env/chat/reward/total": 0.5}
+        tested = {"test/env/math/reward/total": 0.6 + 0.004 * step} if step % 5 == 0 else {}
+        return left | rewards | tested
+
+    found = found_in(tmp_path, row).get("split-gap")
+    assert (found is not None) == booked
+    assert found is None or "booked under another source" in found.likely_cause

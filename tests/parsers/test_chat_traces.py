@@ -68,6 +68,7 @@ VARIANTS: dict[str, bytes] = {
     "conversation.jsonl": jsonl([{"id": at, "conversation": chat} for at, chat in enumerate(CHATS)]),
     "log.jsonl": jsonl([{"message_log": chat, "reward": 1.0} for chat in CHATS]),
     "completions.jsonl": jsonl([{"prompt": chat[:1], "completion": chat[1:]} for chat in CHATS]),
+    "asked.jsonl": jsonl([{"prompt": "a question", "completion": chat} for chat in CHATS]),
     "messages.jsonl": jsonl(CHATS[0]),
     "messages.json": document(CHATS[0]),
     "requests.jsonl": jsonl(

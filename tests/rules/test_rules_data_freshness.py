@@ -109,6 +109,21 @@ def test_without_versions_there_is_no_freshness() -> None:
 # --- stale rollouts
 
 
+@pytest.mark.parametrize("old", [True, False])
+def test_a_lag_that_leaps_to_the_number_of_steps_is_a_count_that_starts_over(old: bool) -> None:
+    lag, kl = level(2.0), np.linspace(0.001, 0.002, STEPS)
+    for place in (40, 75):
+        lag[place] = place + 1.0
+        kl[place] *= 30 if old else 1
+    found = broken(judged("stale-rollouts", lagging(lag) | {"mismatch/kl": kl}))
+    assert found.severity is (Severity.HIGH if old else Severity.MEDIUM)
+    assert found.evidence["steps_affected"] == 2
+    assert ("bookkeeping" in found.likely_cause) is not old
+    lag[41] = 42.0  # not for a single step
+    lag[75] = 30.0  # nor to the number of steps
+    healthy(judged("stale-rollouts", lagging(lag)))
+
+
 def test_a_run_that_breaks_from_staleness_breaks_there_first(tmp_path: Path) -> None:
     """As a sampler refreshed every 32 steps does: distances grow with the lag, then the policy goes."""
     frame = recorded(refreshed(32), spread=lambda lag: 0.02 * (1 + lag))

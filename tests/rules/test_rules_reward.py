@@ -12,6 +12,8 @@ from rule_cases import BY_ID, finding, healthy
 from slow_cases import first_fast
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.counts import Counts
+from ptt.diagnostics.evidence.environment import Environment, Tool
 from ptt.diagnostics.evidence.evaluation import Condition, EvalMetric, Evaluation, Setting
 from ptt.diagnostics.evidence.rewards import Rewards, Samples, reward_component
 from ptt.diagnostics.evidence.series import Series
@@ -906,3 +908,16 @@ def test_a_fall_is_explained_by_an_outcome_only_where_that_one_did_not_fall_too(
 )
 def test_learning_over_epochs_is_no_revision_of_the_reward(reward: Array) -> None:
     assert isinstance(run("reward-revised", made({"reward/mean": reward, "epoch": EPOCHS})), NotJudged)
+
+
+@pytest.mark.parametrize(
+    ("tool", "calls", "told"), [("visit_tool", 60, True), ("visit_tool", 6, False), ("run", 60, False)]
+)
+def test_a_part_named_after_a_tool_that_is_called_and_never_paid(tool: str, calls: int, told: bool) -> None:
+    counts = Counts(name=f"calls of {tool}", steps=np.arange(1, 7), hits=np.full(6, calls / 6), trials=np.full(6, 20.0))
+    tools = {tool: Tool(name=tool, calls=counts, failures=None)}
+    called = Environment(split="train", trajectories=120, steps=6, calls=calls, tools=tools)
+    parts = made(parts={"correctness": RIGHT, "visit_tool_reward_func": np.zeros(STEPS)})
+    found = finding(run("constant-component", replace(parts, environment=called)))
+    assert (found.severity is Severity.HIGH) == told
+    assert ("does not see these calls" in found.claim) == told

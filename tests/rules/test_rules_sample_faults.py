@@ -205,6 +205,15 @@ def test_a_pass_through_the_data_that_ends_early_skips_prompts(tmp_path: Path) -
         assert [one.evidence["trained_prompts"] for one in found] == ([4 * STEPS] if told else [])
 
 
+@pytest.mark.parametrize(("prompts", "told"), [(300, True), (4 * STEPS, False)])
+def test_a_bar_of_prompts_tells_how_many_the_data_hold(prompts: int, told: bool, tmp_path: Path) -> None:
+    bars = "".join(f"Episode [1/1]: {at:3d}%|##   | {at * prompts // 100}/{prompts}\n" for at in (25, 50, 100))
+    launch = "python -m openrlhf.cli.train_ppo_ray --rollout.batch_size 4 --train.num_episodes 1\n"
+    files = {"train.log": f"{bars}{RESUMED}Prompt dataloader is exhausted.\n", "launch.sh": launch}
+    found = findings_of(diagnosed(tmp_path, files), "data-position-lost")
+    assert [one.evidence["prompts"] for one in found] == ([prompts] if told else [])
+
+
 @pytest.mark.parametrize(("over_turns", "told"), [(True, True), (False, False)])
 def test_a_mean_reward_over_turns_is_told_from_one_over_episodes(over_turns: bool, told: bool, tmp_path: Path) -> None:
     def turns(at: int) -> int:

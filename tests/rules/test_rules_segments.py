@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.segments import gather_segments
 from ptt.diagnostics.model import Broken, Healthy, Link, Run, Severity
 from ptt.diagnostics.rules.data_validity.resumed_segments import RULE
@@ -86,3 +87,29 @@ def test_files_that_stand_side_by_side_are_no_resume(how: str) -> None:
 
 def test_without_any_step_it_is_not_judged() -> None:
     assert gather_segments(pl.DataFrame(schema=SCHEMA), None) is None
+
+
+@pytest.mark.parametrize("resumes", [1, 2, 5])
+def test_a_run_that_is_ended_again_and_again_tells_what_it_threw_away_and_by_what(resumes: int) -> None:
+    segments = [
+        logged(str(at), range(20 * at + 1, 20 * at + (38 if at < resumes else 21)), began=1000.0 * at)
+        for at in range(resumes + 1)
+    ]
+    run = Run(
+        name="a", framework=None, algorithm=None, first_step=1, last_step=20 * resumes + 20,
+        step_count=20 * resumes + 20, sequences=0, model_tokens=0,
+    )  # fmt: skip
+    said = [
+        Event(step=None, kind="exception", text=text, source="train.log")
+        for text in ("RayTaskError: x", "ReadError (env.py:118)", "ConnectTimeout (env.py:118)")
+    ]
+    evidence = Evidence(run=run, segments=gather_segments(pl.concat(segments), None), events=tuple(said))
+    found = RULE.run(evidence)
+    assert isinstance(found, Broken)
+    (finding,) = found.findings
+    assert (finding.severity is Severity.MEDIUM) == (resumes == 5)
+    if resumes == 5:
+        assert f"{17 * 5} of the {17 * 5 + 120} steps" in finding.claim
+        assert finding.evidence["thrown_away"] == 17 * 5
+        assert finding.context[0].endswith('"ReadError (env.py:118)"; "ConnectTimeout (env.py:118)"')
+        assert "one request" in finding.likely_cause

@@ -121,7 +121,12 @@ def _skipped(
     held, steps = run.context.get("data_prompts"), run.context.get("data_exhausted_after_steps")
     if not isinstance(held, int) or not isinstance(steps, int) or run.context.get("data_exhausted") != 1:
         return None
-    written = (value for name in PROMPTS_A_STEP for key, value in settings.items() if key.split(".")[-1] == name)
+    written = (
+        value
+        for name in PROMPTS_A_STEP
+        for key, value in settings.items()
+        if key.split(".")[-1] == name or key.replace(".", "_") == name
+    )
     asked = next((value for value in written if isinstance(value, int) and not isinstance(value, bool)), None)
     sizes = {len(step) for step in prompts.values()}
     asked = sizes.pop() if asked is None and len(sizes) == 1 else asked

@@ -51,7 +51,7 @@ from ptt.diagnostics.evidence.recomputed_scalars import audit_scalars
 from ptt.diagnostics.evidence.recorded_batches import find_copies, gather_batches
 from ptt.diagnostics.evidence.reference import gather_kl_witness, gather_reference
 from ptt.diagnostics.evidence.rewards import gather_rewards
-from ptt.diagnostics.evidence.sample_counters import gather_counters
+from ptt.diagnostics.evidence.sample_counters import gather_counters, implied_samples
 from ptt.diagnostics.evidence.sample_faults import gather_faults
 from ptt.diagnostics.evidence.segments import gather_segments
 from ptt.diagnostics.evidence.separate_starts import Starts, facts_of_starts, separate_starts
@@ -319,7 +319,18 @@ def gather(
         lengths=topic("lengths", lambda: gather_lengths(trajectories, turns)),
         evaluation=topic("evaluation", lambda: gather_evaluation(metrics, evals, trajectories, wide)),
         rewards=topic("rewards", lambda: gather_rewards(metrics, earned, parts, wide)),
-        counters=topic("sample counters", lambda: gather_counters(metrics, wide, trajectories, facts, _logged(series))),
+        counters=topic(
+            "sample counters",
+            lambda: gather_counters(
+                metrics,
+                wide,
+                trajectories,
+                facts,
+                _logged(series),
+                implied_samples(series, other),
+                setup_of(manifest).settings,
+            ),
+        ),
         faults=topic("faults of samples", lambda: gather_faults(trajectories, calls, answers)),
         groups=topic("prompt groups", lambda: gather_groups(series, earned, parts)),
         freshness=topic("freshness", lambda: gather_freshness(tokens)),

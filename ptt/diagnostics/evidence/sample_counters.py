@@ -105,6 +105,8 @@ ENDED_FRAC: Final = "samples/ended_frac"
 LIMITS: Final = ("len/clipped_frac", "turns/limit_frac")
 """Shares of samples that a limit ended, with what else did not end them by themselves."""
 SEVERAL: Final = re.compile(r"(?i)\bgroups?\b|\bsamples\b|\btrajectories\b|\bepisodes\b|\brollouts\b")
+PROMPT_MEAN: Final = re.compile(r"(?i)(?:^|/)(?:prompt_len(?:gth)?/(?:mean|avg)|mean_prompt_length)$")
+NEARLY_FULL: Final = 0.03  # of the batch: means are rounded, or of other rows than the tokens
 FULL_STEPS: Final = 10  # from the start, with one number of samples that is never passed: that is a full batch
 MOSTLY_FULL: Final = 0.8  # of them
 
@@ -115,10 +117,14 @@ def gather_counters(
     trajectories: pl.DataFrame,
     settings: Mapping[str, JsonScalar],
     logged: IntArray,
+    implied: Series | None = None,
+    written: Mapping[str, JsonScalar] | None = None,
 ) -> SampleCounters | None:
     """Read the counters of training and the episodes that were recorded; None where there are neither.
 
     `logged`: steps at which the trainer logged anything of training, so that a counter without a value counted 0.
+    `implied`: the number of samples by `implied_samples`, for where none is logged. `written`: the run's settings under
+    their whole names.
     """
     raws = training_metric_names(metrics, wide, ranks=True)
     by_name: dict[str, list[str]] = {}
@@ -138,6 +144,9 @@ def gather_counters(
         whole = _summed(list(parts.values()), name)
         if whole is not None:
             found.setdefault(name.removeprefix(PREFIX), whole)
+    batch = _batch_settings(written or {}) | dict(settings)
+    if not found.keys() & {"finished", "trained", "attempted"} and (whole := _of_full_batch(implied, batch)):
+        found["finished"] = whole
     episodes = count_episodes(trajectories)
     if not found and episodes is None:
         return None
@@ -148,6 +157,39 @@ def gather_counters(
         environments=_grouped(environments, series),
         episodes=episodes,
     )
+
+
+def implied_samples(metrics: Mapping[str, Series], other: Mapping[str, Series]) -> Series | None:
+    """Return how many samples a step's tokens are, by the mean lengths of prompt and response; None if not logged."""
+    tokens, response = metrics.get("tokens/step"), metrics.get("len/response_mean")
+    prompt = next((one for raw, one in other.items() if PROMPT_MEAN.search(raw)), None)
+    if tokens is None or response is None or prompt is None:
+        return None
+    steps, values = tokens.finite()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        count = values / (_at(response, steps) + _at(prompt, steps))
+    usable = np.isfinite(count)
+    return finite_series("samples/finished", steps[usable], count[usable], raw_name=tokens.raw_name)
+
+
+def _batch_settings(written: Mapping[str, JsonScalar]) -> dict[str, JsonScalar]:
+    """Return the settings that tell the size of a batch, under their short names."""
+    names = {name: f"_{name.replace('.', '_')}" for name in written}
+    return {
+        short: written[name]
+        for short in (*BATCHES, *GROUP_SIZES)
+        for name, whole in names.items()
+        if whole.endswith(f"_{short}") and isinstance(written[name], int)
+    }
+
+
+def _of_full_batch(implied: Series | None, settings: Mapping[str, JsonScalar]) -> Series | None:
+    """Return the implied number of samples, the full batch where it is nearly that; None where no batch size is set."""
+    asked = _asked(settings, groups=False)
+    if implied is None or asked is None or not len(implied.finite()[0]):
+        return None
+    counts = implied.values
+    return replace(implied, values=np.where(np.abs(counts - asked) <= NEARLY_FULL * asked, asked, counts))
 
 
 def _parts(raws: Sequence[str], part: Part) -> dict[str, tuple[str, str]]:

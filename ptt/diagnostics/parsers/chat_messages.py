@@ -164,7 +164,8 @@ def _add(record: dict[str, Any], samples: Samples) -> bool:
             return False
     requests = [record[key] for key in REQUESTS if isinstance(record.get(key), dict)]
     system = _system([record, *requests])
-    messages = [*system, *common_messages(samples.objects(found)), *_answer(record)]
+    chat, answer = common_messages(samples.objects(found)), _answer(record)
+    messages = [*system, *chat, *(answer if answer != chat else ())]  # a completion may be the record's only chat
     if not asked and not any(message.get("role") in ("user", "assistant", "tool") for message in messages):
         return False
     response = next((dict_of(record[key]) for key in ANSWERS if isinstance(record.get(key), dict)), {})

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.record_files import holds, records, splits
-from ptt.diagnostics.parsers.io.record_labels import REWARDS, labels_of, split_of, step_of
+from ptt.diagnostics.parsers.io.record_labels import REWARDS, dumped_at, labels_of, split_of, step_of
 from ptt.diagnostics.parsers.io.trajectories import Samples, read_samples
 from ptt.diagnostics.parsers.io.values import (
     as_error,
@@ -48,35 +48,37 @@ NO_EPISODE: Final = "row(s) skipped: no episode with a step and an end."
 
 
 def recognises(file: RunFile) -> bool:
-    """Recognise rows with a step, a reward and an ending, and without texts."""
-    return holds(file, _is_row)
+    """Recognise rows with a step, of their own or of the file's path, a reward and an ending, and without texts."""
+    return holds(file, lambda found: _is_row(file, found))
 
 
-def _is_row(found: Any) -> bool:
+def _is_row(file: RunFile, found: Any) -> bool:
     if not isinstance(found, dict) or found.keys() & TEXTS or not found.keys() & {*ENDINGS, *MASKS}:
         return False
     rewarded = bool(found.keys() & {*REWARDS, "is_correct"})
     return (
         rewarded
-        and _step(found) is not None
+        and _step(file, found) is not None
         and not any("steps" in part for part in dicts_in(found.get("trajectories")))
     )
 
 
-def _step(row: dict[str, Any]) -> int | None:
+def _step(file: RunFile, row: dict[str, Any]) -> int | None:
     step = step_of(row)
-    return (
-        next((count for key in STEPS if (count := as_step(row.get(key))) is not None), None) if step is None else step
-    )
+    if step is None:
+        step = next((count for key in STEPS if (count := as_step(row.get(key))) is not None), None)
+    return dumped_at(file, row) if step is None else step
 
 
 def read(file: RunFile) -> Iterator[Piece]:
     """Yield one trajectory an episode."""
-    yield from read_samples(Samples(file, PARSER.name), records(file, _is_row), _add, NO_EPISODE)
+    yield from read_samples(
+        Samples(file, PARSER.name), records(file, lambda found: _is_row(file, found)), _add, NO_EPISODE
+    )
 
 
 def _add(row: dict[str, Any], samples: Samples) -> bool:
-    if not _is_row(row):
+    if not _is_row(samples.file, row):
         return False
     labels = labels_of(row)
     named = labels.columns
@@ -84,7 +86,7 @@ def _add(row: dict[str, Any], samples: Samples) -> bool:
     env = as_name(nested(row, "agent_ref", "name")) or named["env"]
     attempt = as_label(row.get("_ng_rollout_index"))
     identity = named["sample_id"] or (None if attempt is None or task is None else f"{task}/{attempt}")
-    step = _step(row)
+    step = _step(samples.file, row)
     samples.put(
         samples.new_id(digest([PARSER.name, step, env, identity])),
         {

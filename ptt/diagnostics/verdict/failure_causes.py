@@ -76,6 +76,9 @@ GROUP_BASELINES: Final = re.compile(r"(?i)grpo|rloo|leave.?one|group")
 BASELINES: Final = re.compile(r"(?:adv_estimator|advantage_estimator|reward_normalization\.grouping|mean_level)$")
 FILTERS: Final = re.compile(r"(?:filter_groups\.metric|dynamic_sampling\.metric|filter_metric)$")
 SWITCHES: Final = re.compile(r"(?:filter_groups|dynamic_sampling)\.enabled?$|enable_filter_groups$")
+DYNAMIC: Final = re.compile(r"(?:^|\.)(?:use_dynamic_sampling|dynamic_sampling(?:\.enabled?)?)$")
+SHAPING: Final = re.compile(r"(?:reward_shaping|overlong_buffer|overlong_penalty)\.enabled?$")
+MASK_CUT: Final = re.compile(r"(?:^|\.)(?:mask_truncated_completions|overlong_filter(?:ing)?)$")
 SHAPED: Final = frozenset({"seq_reward", "seq_final_reward", "score", "reward", "scores"})
 JUDGE_LIMITS: Final = re.compile(r"(?:max_model_len|max_input_tokens|context_length|max_context\w*)$")
 ADAPTERS: Final = frozenset({"vllm_enable_lora", "enable_lora"})
@@ -100,12 +103,14 @@ LENGTH: Final = "len/response_mean"
 MISMATCH: Final = ("mismatch/logp_abs_mean", "mismatch/kl", "mismatch/prob_error", "mismatch/prob_diff", "kl/ref")
 JUMPED: Final = 5.0  # times its level before, in one step
 JUNK_AT_ONCE: Final = 0.2  # of its level before is left of a share of sound answers
+VANISHED: Final = 0.02  # of its level before is left of a reward
 FORMAT: Final = re.compile(r"(?i)format|well.?formed|parse")
 NEARLY_ALL: Final = 0.95  # of the right answers
 FEW_STEPS: Final = 2  # a pass over the data: then the batch that ends it weighs
 NEARS: Final = 0.5  # of a limit: the mean of answers is there when many of them are cut
 REACHES: Final = 0.9
 HALF: Final = 0.5
+ALL_EQUAL: Final = 0.98  # of the groups
 ABORTS: Final = re.compile(r"(?i)^(?!console_lines/|.*(?:length|non_?abort)).*abort")
 
 
@@ -207,6 +212,8 @@ def _signs(around: Around) -> Iterator[Sign]:
     yield from _of_restart(around)
     yield from _of_evaluation(around)
     yield from _of_lengths(around)
+    yield from _of_texts(around)
+    yield from _of_groups(around)
     yield from _of_rows(around)
     yield from _of_settings(around)
     yield from _of_evaluation_limit(around)
@@ -341,6 +348,37 @@ def _of_lengths(around: Around) -> Iterator[Sign]:
             return
 
 
+def _of_texts(around: Around) -> Iterator[Sign]:
+    """Look whether the reward vanishes at once while what the policy writes stays as it was, by length and entropy."""
+    metrics = around.evidence.metrics
+    reward = metrics.get("reward/mean")
+    moved = None if reward is None else around.levels(reward)
+    if around.onset is None or moved is None or not 0 <= moved[1] <= VANISHED * moved[0]:
+        return
+    told = []
+    for name in (LENGTH, "entropy"):
+        series = metrics.get(name)
+        found = None if series is None else around.levels(series)
+        if series is None or found is None or abs(found[1] - found[0]) > CHANGED * abs(found[0]):
+            return
+        told.append(f"{series.raw_name} ({sig(found[0])} → {sig(found[1])})")
+    yield _sign("texts_unchanged", before=sig(moved[0]), after=sig(moved[1]), names=" and ".join(told))
+
+
+def _of_groups(around: Around) -> Iterator[Sign]:
+    """Look whether groups come to earn all the same from one step to the next, while the reward is no best or worst."""
+    silent, reward = (around.evidence.metrics.get(name) for name in ("reward/zero_std_frac", "reward/mean"))
+    if silent is None or reward is None or around.onset is None:
+        return
+    steps, shares = silent.finite()
+    place = int(np.searchsorted(steps, around.onset))
+    at_once = 0 < place < len(steps) and shares[place - 1] <= HALF and np.median(shares[place:][:WIDTH]) >= ALL_EQUAL
+    found, values = around.levels(reward), reward.finite()[1][reward.finite()[0] >= around.onset]
+    if at_once and found is not None and np.ptp(values) > CHANGED * abs(found[0]):
+        text = {"before": pct(float(shares[place - 1])), "after": pct(float(np.median(shares[place:][:WIDTH])))}
+        yield _sign("equal_at_once", low=sig(float(values.min())), high=sig(float(values.max())), **text)
+
+
 def _longest(evidence: Evidence) -> Iterator[Series]:
     for series in (*evidence.metrics.values(), *evidence.other.values()):
         if LONGEST.search(series.raw_name) and len(series.finite()[0]):
@@ -357,6 +395,12 @@ def _of_rows(around: Around) -> Iterator[Sign]:
         if asked and episodes.failed[late].sum() > HALF * failed:
             earlier = float(episodes.failed[~late].sum() / before) if before else 0.0
             yield _sign("rows_empty", share=pct(float(episodes.failed[late].sum() / asked)), before=pct(earlier))
+    if episodes is not None and episodes.causes and around.finding.id in KINDS["lost"]:
+        told, count = next(iter(episodes.causes.items()))
+        name = None if told == SILENT else _fails_by_name(told)
+        if name is not None:
+            text = f'{count} recorded episodes end with "{told}"'
+            yield replace(_sign(f"line_{name}", count="", quote=""), text=text)
     faults = evidence.faults
     if faults is not None and faults.unpaid_by_length is not None:
         long, short = faults.unpaid_by_length
@@ -387,6 +431,11 @@ def _of_settings(around: Around) -> Iterator[Sign]:
     off = {key for key, value in settings.items() if SWITCHES.search(key) and str(value).lower() in ("false", "0")}
     if filtered is not None and str(filtered[1]) in SHAPED and not off:
         yield _sign("filter_metric", setting=f"{filtered[0]}={filtered[1]}")
+    on = {key for key, value in settings.items() if value is True}
+    sampled, shaped = (next((key for key in on if found.search(key)), None) for found in (DYNAMIC, SHAPING))
+    if filtered is None and sampled is not None and shaped is not None:
+        yield _sign("filter_metric", setting=f"{sampled} and {shaped} are on, and no other metric to filter by is set")
+    yield from _of_masked(around)
     counted = around.evidence.counters.counts.values() if around.evidence.counters is not None else ()
     for series in (*around.evidence.other.values(), *counted):
         if ABORTS.search(series.raw_name):
@@ -394,6 +443,19 @@ def _of_settings(around: Around) -> Iterator[Sign]:
             if len(values) and float(np.median(values)) > 1:
                 yield _sign("aborted", name=series.raw_name, level=sig(float(np.median(values))))
                 return
+
+
+def _of_masked(around: Around) -> Iterator[Sign]:
+    """Look whether cut answers are masked while ever more are cut, and the gradient shrinks with them."""
+    key = next((key for key, value in around.evidence.settings.items() if MASK_CUT.search(key) and value is True), None)
+    whole = replace(around, finding=replace(around.finding, onset_step=None))  # it creeps in
+    cut, norm = (around.evidence.metrics.get(name) for name in ("len/clipped_frac", "grad_norm"))
+    if key is None or cut is None or norm is None:
+        return
+    shares, norms = whole.change(cut), whole.change(norm)
+    if shares is not None and norms is not None and shares[1] - shares[0] >= CHANGED and norms[2] <= -CHANGED:
+        numbers = {"shares": f"{pct(shares[0])} → {pct(shares[1])}", "norms": f"{sig(norms[0])} → {sig(norms[1])}"}
+        yield _sign("masked_dilutes", setting=f"{key}=True", cut=cut.raw_name, norm=norm.raw_name, **numbers)
 
 
 def _of_evaluation_limit(around: Around) -> Iterator[Sign]:

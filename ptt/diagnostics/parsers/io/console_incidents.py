@@ -40,7 +40,8 @@ KINDS: Final = {
     "timed_out": TIMEOUT,
     "retried": r"\bretr(?:y|ying|ied|ies)\b|\bre-?(?:dispatch|schedul|queu|submit)\w{0,4}\b",
     WAITING: r"\bno progress\b|\b(?:still )?waiting (?:for|on)\b|\bstuck\b",
-    "failed": r"\bfail(?:ed|ures?|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b"
+    "failed": r"\bempty (?:output|response|completion|generation|trajector)\w{0,4} (?:for|from|of|in)\b"
+    r"|\bfail(?:ed|ures?|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b"
     r"|\bHTTP (?:status |code ){0,2}[4-7]\d\d\b",
 }
 """How a line says what became of a sample, the plainest first: what was dropped after a timeout was dropped."""
@@ -61,7 +62,7 @@ MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp
                 b"vict", b"bort", b"rash", b"redisp", b"resch", b"re-", b"progress", b"aiting", b"tuck", b"requeu",
                 b"resub", b"efused", b"nreach", b"memory", b"OOM", b"died", b"dead", b"kill", b"lost", b"exited",
                 b"HTTP", b"limit", b"allback", b"alling back", b" None", b"_parsed", b"_extracted",
-                b"set to", b" to 0", b" to zero", b" as 0", b" as zero")  # fmt: skip
+                b"mpty ", b"set to", b" to 0", b" to zero", b" as 0", b" as zero")  # fmt: skip
 UNREAD: Final = re.compile(
     r"\b(?:fail(?:ed|ure|s|ing)? to|could ?n[o']t|cannot|unable to) (?:parse|extract|read|verify) (?:\w+ ){0,2}"
     r"(?:gold|reference|ground[ -_]?truth)\b(?! model)"
@@ -179,7 +180,9 @@ def without_loggers(text: str) -> str:
     return LOGGER.sub("", without_prefix(text.strip()))
 
 
-LOADERS: Final = (b"oader", b"ataset", b"xhausted")
+LOADERS: Final = (b"oader", b"ataset", b"xhausted", b"pisode [1/1]")
+PROMPT_BAR: Final = re.compile(r"^\W{0,4}Episode \[1/1\]: +\d+%\|.{0,400}?\| *\d[\d,]*/(\d[\d,]{1,11})\b")
+"""OpenRLHF's bar of a single pass: of prompts, not of steps, where it exceeds the steps (data_position.py)."""
 LOADED: Final = re.compile(
     r"(?i)^(?!.*\b(?:val|validation|eval|evaluation|test)\b)(?=.*\b(?:train\w*|prompts?)\b)"
     r".*\bdata ?(?:loader|set)\b\D{0,25}(\d[\d,]{1,11}) (?:samples|prompts|examples|rows|records)\b"
@@ -237,7 +240,7 @@ class SampleLines:
     def _see_data(self, text: str) -> None:
         if EXHAUSTED.search(text):
             self._passes.append(self._steps - sum(self._passes))
-        elif found := LOADED.search(text):
+        elif found := LOADED.search(text) or PROMPT_BAR.search(text):
             self._loaded = int(found[1].replace(",", ""))
 
     def facts(self) -> Facts:

@@ -5,7 +5,9 @@ behind on average. Medium or high where the distance between sampler and trainer
 these steps than at fresh ones, or where the lag keeps growing; otherwise low. Or, whatever the versions say: the
 distance between trainer and sampler stays above the limit of engine-mismatch, but climbs from almost nothing and falls
 back at regular steps, more than 8 apart, as it does where the sampler gets new weights only then; not where these are
-restarts or other events that end a stale cache, which engine-mismatch names.
+restarts or other events that end a stale cache, which engine-mismatch names. Or the lag leaps, at single steps between
+fresh ones, to the number of steps since the start: versions are counted from 0 again, as after a restart that does not
+restore the count; whether the weights are old too, the distance to the sampler at these steps tells.
 Why it matters: the update learns from what another policy did. Loss and gradients still come out, but ratios spread,
 clipping becomes hard to read, and samples that the policy would no longer draw push it around.
 What it is not: a normal asynchronous run. A few versions of lag are its price and do no harm.
@@ -23,7 +25,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
 from ptt.diagnostics.evidence.mismatch_causes import sign
 from ptt.diagnostics.evidence.series import Series
-from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.model import LIKELY, Link, Severity
 from ptt.diagnostics.rules.data_freshness import (
     LAG_LIMIT,
     MIN_STEPS,
@@ -38,7 +40,7 @@ from ptt.diagnostics.rules.data_freshness import (
 from ptt.diagnostics.rules.data_freshness.engine_mismatch import HIGH_FACTOR, KL, LOGP_ABS
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import Excess, last_mean, lasting_excess, series_evidence
-from ptt.diagnostics.statistics.arrays import FloatArray
+from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.sawtooth import Sawtooth, find_sawtooth
 from ptt.diagnostics.wording import sig
 
@@ -47,6 +49,11 @@ HIGH_P99 = 1.0  # nats of p99: one token in a hundred is e times likelier or les
 FULL = 0.15  # of the batches that a queue holds: the lag is no further off that
 MIN_FALL = 3.0  # by this factor at each sync: fresh weights are as near as the engine's arithmetic allows
 LOGGED = {"logp_abs_mean": LOGP_ABS, "kl": KL}  # engine-mismatch's limits
+COUNT_SLACK = 2.0  # versions: whether steps and versions count from 0 or from 1
+MAX_TOLD = 5  # steps that are named
+LEAPS_WITH = ("mismatch/kl", "mismatch/logp_abs_mean", "kl/old", "clip/frac")
+WRONG_COUNT = "a count of versions that a restart does not restore: bookkeeping, and no old weights"
+FIRST_WEIGHTS = "an engine that holds the weights of the start after a restart, until the next sync"
 CAUSES = (
     "the sampler's weights are synced too rarely, or a sync failed",
     "the rollout queue grows faster than the trainer consumes it",
@@ -81,6 +88,8 @@ def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
     steps, lags = lag.finite()
     stale = stale_steps(lag, limit=limit, share=limits["share"])
     if not len(stale):
+        if len(anew := _counted_anew(lag, limit)):
+            return _of_count(evidence, lag, anew, limit)
         average = f"{sig(float(lags.mean()))} versions behind on average, {sig(lags.max())} at most"
         return Healthy(reason=f"the trained sequences are {average}")
     first = int(stale[0])
@@ -160,6 +169,58 @@ def _queue(evidence: Evidence, lag: Series) -> tuple[str, ...]:
                 "the queue is full, and the trainer, slower than the sampler, reads its oldest samples",
             )
     return ()
+
+
+def _counted_anew(lag: Series, limit: float) -> IntArray:
+    """Return the places of single steps at which the lag is the number of steps since the start; (n,)."""
+    steps, lags = lag.finite()
+    fresh = np.concatenate(([False], lags <= limit, [False]))
+    usual = float(np.median(lags[lags <= limit])) if (lags <= limit).any() else 0.0
+    since_start = np.abs(lags - (steps - steps[0])) <= usual + COUNT_SLACK
+    return np.flatnonzero((lags > limit) & since_start & fresh[:-2] & fresh[2:])
+
+
+def _of_count(evidence: Evidence, lag: Series, anew: IntArray, limit: float) -> Finding:
+    """Judge a count of versions that starts over; the distance to the sampler tells whether the weights do, too."""
+    steps, lags = lag.finite()
+    at = steps[anew].tolist()
+    apart = _moves_with(evidence, at)
+    told = ", ".join(map(str, at[:MAX_TOLD])) + (f" and {len(at) - MAX_TOLD} more" if len(at) > MAX_TOLD else "")
+    values = ", ".join(sig(float(value)) for value in lags[anew][:MAX_TOLD])
+    cause = FIRST_WEIGHTS if apart else WRONG_COUNT
+    return Finding(
+        severity=Severity.HIGH if apart else Severity.MEDIUM,
+        claim=f"At step{'s' if len(at) > 1 else ''} {told}, and only there, {lag.raw_name} leaps to {values}: the "
+        "number of steps since the start, as where versions are counted from 0 again after a restart",
+        context=(
+            f"{apart} leaps with it: the weights are old too" if apart else "nothing else leaps with it",
+            f"{LIKELY}{cause}",
+        ),
+        observed=float(lags[anew].max()),
+        limit=limit,
+        unit="versions",
+        onset_step=at[0],
+        onset_interval=(at[0], at[0]),
+        evidence=series_evidence(lag, steps_affected=len(at), at_steps=told, leaps_with_it=apart or None),
+        causes=(cause,),
+        confirm=(f"was the run started again just before step {at[0]}? which version did the engine hold then?",),
+        next=(
+            "restore the engine's version with the checkpoint, before the first rollout",
+            "look for what uses the version: a filter of old samples drops them, and dumps by version overwrite those "
+            "of step 0",
+        ),
+    )
+
+
+def _moves_with(evidence: Evidence, at: list[int]) -> str:
+    """Return the name of a distance to the sampler that is larger at these steps than at all others; else ""."""
+    for name in LEAPS_WITH:
+        series = evidence.metrics.get(name)
+        steps, values = series.finite() if series is not None else (np.empty(0), np.empty(0))
+        here = np.isin(steps, at)
+        if series is not None and here.any() and np.abs(values[here]).min() > np.abs(values[~here]).max(initial=0.0):
+            return series.raw_name
+    return ""
 
 
 def _by_syncs(evidence: Evidence, limits: Limits) -> Finding | None:

@@ -5,7 +5,8 @@ calls of its tool were made. High from 30% on.
 Why it matters: the policy does as it learnt; the parser of calls loses what it wrote, and the episode ends with
 nothing. Its reward falls, and the policy is trained away from calling.
 What it is not: calls that cannot be read at all (malformed-calls), a policy that stops calling (tool-use-vanished), a
-tool that ends the episode, or an episode that a limit of turns or time ended.
+tool that ends the episode, or an episode that a limit of turns or time ended; nor rows that hold no result at all while
+the logged number of turns says that calls were answered.
 What to do: feed one such text to the parser of calls. Look at what changed at that step: renderer, template, version.
 Source: PrimeIntellect-ai/verifiers#1463: calls whose arguments were of another type were erased. The shares are our
 own.
@@ -13,8 +14,11 @@ own.
 
 from __future__ import annotations
 
+import numpy as np
+
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.counts import Counts
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules.faulty_samples import Told, judge_faulty
 from ptt.diagnostics.rules.interface import REWARDED_LANGUAGE, Limits, NotJudged, Verdict, rule
@@ -22,6 +26,8 @@ from ptt.diagnostics.wording import pct
 
 SHARE = 0.1  # of the episodes with calls
 HIGH_SHARE = 0.3
+NEARLY_ALL = 0.98  # of the episodes: then the rows leave results out
+ANSWERED_TURNS = 2.5  # on average, of what a trainer counts: question, call, result and answer are four messages
 UNRECORDED = NotJudged(
     reason="no episode with calls that were understood is recorded, or too few",
     missing=("tool_calls",),
@@ -33,7 +39,19 @@ UNRECORDED = NotJudged(
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the share of episodes that end in a call which was never made."""
     counts = None if evidence.faults is None else evidence.faults.unexecuted
+    turns = evidence.metrics.get("turns/mean")
+    if counts is not None and turns is not None and counts.share >= NEARLY_ALL and _answered(turns):
+        return NotJudged(
+            reason=f"the saved rows hold no result of a call, and {turns.raw_name} says that calls are answered",
+            missing=("tool_calls.result_len",),
+            enable="save samples with their messages, calls and results",
+        )
     return judge_faulty(counts, limits, unrecorded=UNRECORDED, words=_told)
+
+
+def _answered(turns: Series) -> bool:
+    values = turns.finite()[1]
+    return bool(len(values)) and float(np.median(values)) >= ANSWERED_TURNS
 
 
 def _told(part: Counts, when: str) -> Told:

@@ -2,7 +2,9 @@
 
 What: a public figure minus the private one of the same name, or a training figure minus its held-out counterpart, grew
 over the run by at least 15% of the figure's level: its straight line rises (p < 0.001), or its thirds lie ten times the
-noise apart. A held-out figure that was ahead at first counts as level.
+noise apart. A held-out figure that was ahead at first counts as level. Or the other way about: a source's evaluation
+rises and its training figure falls, while its samples are never short of the most there were and another source loses a
+quarter of its own: what is left out is booked under the wrong source.
 Why it matters: the gain is on the split that was trained on or tuned against. The public figure no longer shows how
 good the policy is on unseen tasks.
 What to do: choose checkpoints by the held-out split; check how often the public one was used to tune prompts, rewards
@@ -11,13 +13,14 @@ Source: both figures at the steps of the evaluation; the line's error is widened
 reusable holdout (Science 349, 2015), on what tuning against one test set does.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import EvalMetric
-from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.model import LIKELY, Link, Severity
 from ptt.diagnostics.rules.evaluation import figures_with
 from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.single_series import aligned
@@ -27,13 +30,24 @@ from ptt.diagnostics.statistics.trend import rolling_mean
 from ptt.diagnostics.wording import counted, sig
 
 GAP_LIMIT = 0.15  # of the figure's level: less is what a dozen points that follow one another give by chance
+SOURCE = re.compile(r"((?:env|data|task|domain)/[\w.-]+)/")
+COUNTED = re.compile(r"((?:env|data|task|domain)/[\w.-]+)/(?:total_episodes|num_(?:samples|episodes|rollouts)|count)$")
+ALL_SOURCES = ("env/all", "data/all", "task/all", "domain/all")
+LOSES = 0.25  # of the most samples a step, on average
+MISBOOKED = (
+    "samples booked under another source: groups are left out and their list of sources is not, so that later ones "
+    "move up; the policy forgot nothing"
+)
 HIDDEN = ("private", "heldout", "held_out", "hidden")
 Pair = tuple[str, str, IntArray, FloatArray, FloatArray]
 
 
 @requires(figures_with())
-def check(figures: Sequence[EvalMetric], _: Evidence, limits: Limits) -> Verdict:
+def check(figures: Sequence[EvalMetric], evidence: Evidence, limits: Limits) -> Verdict:
     """Judge every pair of splits with points enough."""
+    misbooked = next((found for one in figures if (found := _misbooked(one, evidence, limits["gap"]))), None)
+    if misbooked is not None:
+        return misbooked
     pairs = [*_published(figures), *_trained(figures)]
     if not pairs:
         return NotJudged(
@@ -45,6 +59,48 @@ def check(figures: Sequence[EvalMetric], _: Evidence, limits: Limits) -> Verdict
     if findings:
         return max(findings, key=lambda finding: (finding.observed or 0.0, finding.claim))
     return Healthy(reason=f"the distance stays the same in {counted(len(pairs), 'pair(s)')} of splits")
+
+
+def _misbooked(metric: EvalMetric, evidence: Evidence, gap: float) -> Finding | None:
+    """Return the finding of a source that parts from its own evaluation, while another one bears all that is lost."""
+    pair = next(_trained([metric]), None)
+    named = SOURCE.match(metric.twin.raw_name) if metric.twin is not None else None
+    if pair is None or named is None:
+        return None
+    seen, held_out, steps, mine, theirs = pair
+    ahead, level = estimate_change(theirs - mine), float(np.abs(np.concatenate([mine, theirs])).max())
+    risen = estimate_change(theirs)
+    if ahead is None or risen is None or ahead.amount < gap * level or mine[-1] >= mine[0]:
+        return None
+    counts = {
+        found[1]: one for raw, one in evidence.other.items() if (found := COUNTED.match(raw)) and len(one.finite()[1])
+    }
+    own = counts.get(named[1])
+    short = {
+        name: one
+        for name, one in counts.items()
+        if name != named[1] and one.finite()[1].mean() < (1 - LOSES) * one.finite()[1].max()
+    }
+    if own is None or min(ahead.significant_sign, risen.significant_sign) <= 0 or np.ptp(own.finite()[1]) or not short:
+        return None
+    other = next(name for name in sorted(short) if name not in ALL_SOURCES or len(short) == 1)
+    lost = short[other].finite()[1]
+    return Finding(
+        severity=Severity.MEDIUM,
+        claim=f"{seen} falls ({sig(float(mine[0]))} → {sig(float(mine[-1]))}) while {held_out}, of the same source, "
+        f"rises ({sig(float(theirs[0]))} → {sig(float(theirs[-1]))}); all samples that are left out are missing from "
+        f"{other} ({sig(float(lost.max()))} → {sig(float(np.median(lost[-10:])))} a step), none from {named[1]}",
+        context=(f"{LIKELY}{MISBOOKED}",),
+        observed=ahead.amount / level,
+        limit=gap,
+        unit="of the figure's level",
+        onset_step=int(steps[0]),
+        onset_interval=(int(steps[0]), int(steps[0])),
+        evidence={"metric": seen, "logged_as": held_out, "never_short": named[1], "short": other},
+        causes=(MISBOOKED,),
+        confirm=("count the samples of each source in one batch before and after groups are left out",),
+        next=("read the figures of each source from the evaluation", "leave out groups and their labels together"),
+    )
 
 
 def _published(figures: Sequence[EvalMetric]) -> Iterator[Pair]:

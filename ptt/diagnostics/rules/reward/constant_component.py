@@ -11,6 +11,7 @@ Source: our own, from public runs whose format reward asked for line breaks that
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.outcome_agreement import NEARLY_NOTHING
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.name_words import ASIDE, PENALTY, REPETITION, is_outcome, words_of
-from ptt.diagnostics.model import Link, Severity
+from ptt.diagnostics.model import LIKELY, Link, Severity
 from ptt.diagnostics.rules.interface import REWARDED_LANGUAGE, Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.reward_outcome import Outcome, outcome
 from ptt.diagnostics.statistics.arrays import FloatArray
@@ -27,6 +28,9 @@ from ptt.diagnostics.wording import counted, sig
 
 MIN_VALUES: Final = 10.0  # logged steps: a part that is rarely earned may be missed in fewer
 PRICES: Final = PENALTY | REPETITION | {"error", "errors"}
+MIN_CALLED: Final = 20  # calls of one tool: fewer may all lack what the part asks for
+OF_CALLS: Final = frozenset({"tool", "tools", "call", "calls", "function", "func"})
+UNSEEN: Final = "a scorer that looks for calls or their results in another form or role than the environment gives them"
 MAX_NAMED: Final = 4  # in a claim
 MOSTLY_ZERO: Final = 0.8  # of the logged steps
 MIN_EARNED_VALUES: Final = 30  # logged steps: a hard task may be first done after some
@@ -59,7 +63,36 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
         return _unearned(unearned)
     if not silent:
         return Healthy(reason=f"{counted(len(logged) - len(constant), 'component(s)')} of the reward vary")
-    return _finding(silent)
+    return _unseen(evidence, silent) or _finding(silent)
+
+
+def _unseen(evidence: Evidence, silent: Mapping[str, Series]) -> Finding | None:
+    """Return the finding of a part that was never earned though the episodes hold the calls that its name speaks of."""
+    tools = evidence.environment.tools if evidence.environment is not None else {}
+    for name, one in silent.items():
+        if one.finite()[1][0]:
+            continue
+        words = words_of(name)
+        for tool, found in tools.items():
+            own = words_of(tool) - OF_CALLS
+            made = int(found.calls.hits.sum())
+            if made >= MIN_CALLED and own and own <= words:
+                return _of_calls(silent, tool, made, one)
+    return None
+
+
+def _of_calls(silent: Mapping[str, Series], tool: str, calls: int, one: Series) -> Finding:
+    plain = _finding({one.name: one})
+    return replace(
+        plain,
+        severity=Severity.HIGH,
+        claim=f"{_told(one)}, though recorded episodes call {tool} {calls} times: its code does not see these calls",
+        context=(f"{LIKELY}{UNSEEN}",),
+        evidence={**plain.evidence, "components": ", ".join(silent), "tool": tool, "calls": calls},
+        causes=(UNSEEN, "it asks for more than the call, which none of them has"),
+        confirm=(f"run this component's code on one saved episode that calls {tool}: what does it find?",),
+        next=("let it read calls and results as the environment writes them; without it no call is paid", *plain.next),
+    )
 
 
 def unearned_parts(evidence: Evidence, components: Mapping[str, Series]) -> dict[str, Series]:
@@ -137,6 +170,6 @@ RULE = rule(
     "constant-component",
     Link.REWARD,
     families=REWARDED_LANGUAGE,
-    max_severity=Severity.MEDIUM,
+    max_severity=Severity.HIGH,
     values=MIN_VALUES,
 )
