@@ -64,6 +64,13 @@ def fell(step: int) -> Row:
         ("ERROR judge server: request for sample timed out", "scorer-fails"),
         ("WARNING episode failed: aiohttp.ClientConnectorError: Cannot connect to host", "environment-down"),
         ("WARNING No triplets found for training rollout ro-44543b70c4bf, skipping.", "rows-skipped"),
+        ("WARNING No traces found - returning episode without token data", "not-captured"),
+        ("WARNING turn=3 gateway paused >600s, giving up: rollout ro-8", "engine-paused"),
+        ("ERROR Sandbox API call failed on attempt 3 of 3", "environment-down"),
+        ("WARNING session 81f3 was orphaned by an earlier episode", "quota-used-up"),
+        ("ERROR reward worker: BrokenProcessPool: a process was terminated abruptly", "scorer-fails"),
+        ("ERROR Exception in gsm8k_reward_fn", "scorer-fails"),
+        ("WARNING judge response had no parseable score (defaulting to 0)", "scorer-fails"),
     ],
 )
 def test_a_line_that_begins_where_the_reward_falls_names_the_cause(line: str, cause: str, tmp_path: Path) -> None:

@@ -26,10 +26,12 @@ from ptt.diagnostics.wording import pct, sig
 
 TABLE: Final = "failure_causes.toml"
 KINDS: Final[Mapping[str, frozenset[str]]] = {
-    "lost": frozenset({"samples-lost", "trained-on-failures", "silent-timeouts", "survivors-only"}),
+    "lost": frozenset({
+        "samples-lost", "trained-on-failures", "silent-timeouts", "survivors-only", "empty-responses",
+    }),
     "reward": frozenset({
         "reward-fell", "reward-dips", "reward-stuck", "reward-jump", "length-collapse", "length-inflation",
-        "truncated-share", "entropy-explosion", "kl-over-target", "right-answers-unpaid",
+        "truncated-share", "entropy-explosion", "kl-over-target", "right-answers-unpaid", "source-never-rewarded",
     }),
     "signal": frozenset({"no-signal-groups", "gradient-vanished", "frozen-loss"}),
     "slow": frozenset({"throughput-drop", "slow-steps", "run-stalled"}),
@@ -52,17 +54,22 @@ LINES: Final[Mapping[str, re.Pattern[str]]] = {
     for name, pattern in {
         "gold": UNREAD.pattern,
         "quota": r"(?i)\bquota\b|limit of \d+ concurrent|reached (?:its|the) (?:limit|maximum)"
-        r"|too many (?:open|concurrent)|\bno free \w+|pool (?:is )?(?:full|exhausted)|resource.?exhausted",
+        r"|too many (?:open|concurrent)|\bno free \w+|pool (?:is )?(?:full|exhausted)|resource.?exhausted"
+        r"|\borphan|\bunreleased\b|(?<!memory )\bleak",
         "context": r"(?i)context (?:length|window)|max_model_len|maximum context|input is too long|prompt is too long",
         "none": r"\b(?:is|are|was|returned) None\b",
         "scorer": r"(?i)\b\w*(?:reward|scor(?:e|ing)|verif(?:y|ier|ication)|judge|grad(?:er|ing)|rubric)\w*",
         "parse": r"(?i)\bpars(?:e|er|ing)\b|\bextract\w*|malformed",
         "skipped": r"(?i)\b(?:no (?:tokens|triplets|output)|empty (?:trajectory|response|output))\b.{0,80}\bskip",
+        "captured": r"(?i)\b(?:no|without) (?:interactions|traces|token (?:ids|data))\b",
         "empty": r"(?i)\bempty (?:trajector\w+|response|output|completion|generation)|\bno (?:tokens|triplets|output)\b"
-        r"|zero trainable",
+        r"|zero trainable|\bproduced no\b",
         "transport": r"NCCL|NET/\w+|\bRDMA\b|InfiniBand",
+        "paused": r"(?i)\bpaused\b|\basleep\b|\bwake.?up\b",
+        "tool": r"(?i)\b(?:tool|api|function)(?:[ _]?call|[ _]execution)s? (?:failed|error|timed out)",
         "sandbox": r"(?i)sandbox|\bcontainer\b|docker|\bpods?\b|\bsession\b|browser|preempt",
-        "died": r"(?i)\bkilled\b|\bdied\b|\bOOM\b|out of memory|\bexited\b",
+        "died": r"(?i)\bkilled\b|\bdied\b|\bOOM\b|out of memory|\bexited\b|broken ?(?:process)? ?pool|pool\w* broken"
+        r"|terminated abruptly",
         "again": r"(?i)\babort|\bretr(?:y|ied|ying)|re-?queu|re-?schedul|\bdiscard|\bstale\b|\bevict",
         "waiting": r"(?i)\bwaiting (?:for|on)\b|no progress|\bstuck\b",
         "server": r"(?i)connect|refused|unreachable|unavailable|\bHTTP|\bserver\b|network|rate.?limit",
@@ -108,6 +115,7 @@ FEW_STEPS: Final = 2  # a pass over the data: then the batch that ends it weighs
 NEARS: Final = 0.5  # of a limit: the mean of answers is there when many of them are cut
 REACHES: Final = 0.9
 HALF: Final = 0.5
+RARELY: Final = 5  # logged steps an evaluation, at least: else most onsets follow one
 ABORTS: Final = re.compile(r"(?i)^(?!console_lines/|.*(?:length|non_?abort)).*abort")
 
 
@@ -205,6 +213,7 @@ def _signs(around: Around) -> Iterator[Sign]:
     yield from _of_failure_metrics(around)
     yield from _of_times(around)
     yield from _of_restart(around)
+    yield from _of_onset(around)
     yield from _of_evaluation(around)
     yield from _of_lengths(around)
     yield from _of_rows(around)
@@ -283,6 +292,24 @@ def _of_restart(around: Around) -> Iterator[Sign]:
         if key.split(".")[-1] in ADAPTERS and value is True:
             yield _sign("adapter_in_engine", setting=f"{key}={value}")
             break
+
+
+def _of_onset(around: Around) -> Iterator[Sign]:
+    """Look at what an onset follows, and whether anything is left of the reward from there on."""
+    onset, evaluation = around.onset, around.evidence.evaluation
+    if onset is None:
+        return
+    reward = around.evidence.metrics.get("reward/mean")
+    found = None if reward is None else around.levels(reward)
+    if reward is not None and found is not None and found[0]:
+        steps, values = reward.finite()
+        if not values[steps >= onset].any():
+            yield _sign("nothing_left", name=reward.raw_name, before=sig(found[0]))
+    figures = evaluation.figures if evaluation is not None else ()
+    evaluated = {int(step) for one in figures if one.outcome for step in one.series.finite()[0]}
+    at = max((step for step in evaluated if onset - 1 <= step <= onset), default=None)
+    if at is not None and len(evaluated) * RARELY <= (around.evidence.run.step_count or 0):
+        yield _sign("after_evaluation", at=str(at))
 
 
 def _of_evaluation(around: Around) -> Iterator[Sign]:
