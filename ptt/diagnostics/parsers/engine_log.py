@@ -18,7 +18,8 @@ BEGINNING: Final = 1 << 18  # bytes in which an engine prints its settings
 MIN_PACKAGES: Final = 2  # of a text that says nothing of an engine
 OF_ENGINE: Final = (
     rb"load(?:ed|ing)? \w{0,20} ?weights|load_lora|\blora adapter|prefix.cache|flush_cache|kv.?cache|update_weights"
-    rb"|compliant: (?:nan|inf|-inf)|cache (?:not )?flush|params_dict|replay fallback|\blora\b[^\n]{0,250}will be ignored"
+    rb"|compliant: (?:nan|inf|-inf)|cache (?:not )?flush|params_dict|replay fallback"
+    rb"|\blora\b[^\n]{0,250}will be ignored"
     rb"|\b(?:engine|server|replica|router)s?\b[^\n]{0,80}\b(?:restart|respawn|recover|replac|re-?register|health check)"
 )
 SPEAKS: Final = re.compile(rb"(?i)" + OF_ENGINE)

@@ -73,7 +73,7 @@ LINES: Final[Mapping[str, re.Pattern[str]]] = {
         "again": r"(?i)\babort|\bretr(?:y|ied|ying)|re-?queu|re-?schedul|\bdiscard|\bstale\b|\bevict",
         "waiting": r"(?i)\bwaiting (?:for|on)\b|no progress|\bstuck\b",
         "server": r"(?i)connect|refused|unreachable|unavailable|\bHTTP|\bserver\b|network|rate.?limit",
-        "timeout": r"(?i)time.?d?.?out",
+        "timeout": r"(?i)time.?d?.?out|\bdeadline exceeded\b|\btime budget\b",
     }.items()
 }
 """What a line of trouble speaks of; the first counts."""

@@ -25,7 +25,6 @@ WAITING: Final = "waiting"
 TIMEOUT: Final = (
     r"\btim(?:ed|ing)[ -]?out\b|\btimeouts\b|Timeout(?:Error|Exception|Expired)|(?:\b|(?-i:(?<=[a-z])(?=T)))timeout\b"
     r"(?!\s?(?:[=:(]|of|is|set)\s?\w*\s?\d(?!.*(?:exceed|expire|reach|wait)))"
-    r"|\b(?:deadline|time (?:limit|budget)) exceeded\b|\bexceeded (?:\w+ ){0,2}time (?:limit|budget)\b"
 )
 """Something timed out; a timeout with its number of seconds is a setting, unless it was exceeded or waited for."""
 ZERO: Final = r"(?:0(?:\.0{1,6})?(?!\.?\d)|zero\b)"
@@ -44,8 +43,7 @@ KINDS: Final = {
     "retried": r"\bretr(?:y|ying|ied|ies)\b|\bre-?(?:dispatch|schedul|queu|submit)\w{0,4}\b",
     WAITING: r"\bno progress\b|\b(?:still )?waiting (?:for|on)\b|\bstuck\b",
     "failed": r"\bfail(?:ed|ures?|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b"
-    r"|\bHTTP (?:status |code ){0,2}[4-7]\d\d\b|\bexception (?:in|while|when|during)\b"
-    r"|\b(?:no|without) (?:interactions|traces|token (?:ids|data))\b",
+    r"|\bHTTP (?:status |code ){0,2}[4-7]\d\d\b|\b(?:no|without) (?:interactions|traces|token (?:ids|data))\b",
 }
 """How a line says what became of a sample, the plainest first: what was dropped after a timeout was dropped."""
 TROUBLE: Final = "trouble"
@@ -54,6 +52,7 @@ OF_TROUBLE: Final = re.compile(
     r"\bout of memory\b|\bOOM\b|\bno (?:space|resources)\b|\b(?:died|dead|killed|exited|lost|restart\w{0,4})\b|"
     r"\bfall(?:s|ing)?[ -]?back\b|\brate.?limit|\bgiving up\b|\bbroken\b|\bterminated abruptly\b|"
     r"\borphan(?:ed)?\b|\bunreleased\b|\bleak(?:s|ed|ing)\b|\bproduced no\b|"
+    r"\bexception (?:in|while|when|during)\b|\bdeadline exceeded\b|\bexceeded (?:\w+ ){0,2}time budget\b|"
     r"\bempty (?:output|response|completion|generation)\b",
     re.IGNORECASE,
 )
