@@ -393,6 +393,13 @@ def test_lines_of_an_engine_weigh_what_they_speak_of(line: str, cause: str | Non
     assert [max(one.weights, key=lambda name: one.weights[name]) for one in signs] == ([] if cause is None else [cause])
 
 
+def test_weights_that_never_move_are_not_late_in_the_engine(tmp_path: Path) -> None:
+    metrics = {TRL: GROWING * NOISE, "learning_rate": 1e-6 + 0 * AT}
+    assert named(tmp_path, metrics).evidence["cause_1"] == "weights-not-synced"
+    found = named(tmp_path, metrics | {"learning_rate": 0.0 * AT})
+    assert not {"weights-not-synced", "stale-weights"} & {found.evidence[f"cause_{place}"] for place in (1, 2)}
+
+
 def test_engines_that_are_started_again_answer_with_other_weights(tmp_path: Path) -> None:
     off = np.isin(AT, (20, 41, 66))
     at = "".join(f"rollout {step}: engine 2 failed its health check; starting replacement\n" for step in AT[off])

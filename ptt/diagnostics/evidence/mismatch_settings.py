@@ -145,6 +145,13 @@ def _each_step(series: Series, level: Series) -> bool:
     return len(series.finite()[0]) >= TIMED_SHARE * len(level.steps)
 
 
+def frozen_signs(metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    """Look for a run whose weights never move, as in an A/B without updates: nothing that they bring about is there."""
+    rate = metrics.get("lr")
+    if rate is not None and len(values := rate.finite()[1]) and not values.any():
+        yield sign("frozen", name=rate.raw_name)
+
+
 def told_signs(events: Sequence[Event]) -> Iterator[Sign]:
     """Look for lines in which the engine says what is wrong: with weights that were sent, its cache, its numbers."""
     for name, pattern in TOLD.items():
