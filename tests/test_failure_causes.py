@@ -83,6 +83,18 @@ def test_a_line_that_begins_where_the_reward_falls_names_the_cause(line: str, ca
     assert "likely cause" in named[0].claim
 
 
+@pytest.mark.parametrize(("evaluated", "named"), [(50, True), (45, False)])
+def test_nothing_generated_from_an_evaluation_on_is_an_engine_that_stays_paused(
+    evaluated: int, named: bool, tmp_path: Path
+) -> None:
+    def row(step: int) -> Row:
+        gone = {"reward": 0.0, "response_length/mean": 0.0} if step > 50 else {"response_length/mean": 300.0 + step % 7}
+        return gone | ({"eval/accuracy": 0.5} if step % 60 == evaluated else {})
+
+    found = found_in(tmp_path, row).values()
+    assert any("an engine that stays paused" in one.claim for one in found) == named
+
+
 def test_nothing_outside_of_the_policy_is_named_without_a_sign(tmp_path: Path) -> None:
     found = found_in(tmp_path, fell)
     assert "likely cause" not in found["reward-fell"].claim

@@ -54,8 +54,8 @@ LINES: Final[Mapping[str, re.Pattern[str]]] = {
     for name, pattern in {
         "gold": UNREAD.pattern,
         "quota": r"(?i)\bquota\b|limit of \d+ concurrent|reached (?:its|the) (?:limit|maximum)"
-        r"|too many (?:open|concurrent)|\bno free \w+|pool (?:is )?(?:full|exhausted)|resource.?exhausted"
-        r"|\borphan|\bunreleased\b|(?<!memory )\bleak",
+        r"|too many (?:open|concurrent|active|sessions|sandboxes|containers|instances)|\bno free \w+"
+        r"|pool (?:is )?(?:full|exhausted)|resource.?exhausted|\borphan|\bunreleased\b|(?<!memory )\bleak",
         "context": r"(?i)context (?:length|window)|max_model_len|maximum context|input is too long|prompt is too long",
         "none": r"\b(?:is|are|was|returned) None\b",
         "scorer": r"(?i)\b\w*(?:reward|scor(?:e|ing)|verif(?:y|ier|ication)|judge|grad(?:er|ing)|rubric)\w*",
@@ -115,6 +115,7 @@ FEW_STEPS: Final = 2  # a pass over the data: then the batch that ends it weighs
 NEARS: Final = 0.5  # of a limit: the mean of answers is there when many of them are cut
 REACHES: Final = 0.9
 HALF: Final = 0.5
+NOTHING: Final = 1.0  # tokens: an end token, or a placeholder
 RARELY: Final = 5  # logged steps an evaluation, at least: else most onsets follow one
 ABORTS: Final = re.compile(r"(?i)^(?!console_lines/|.*(?:length|non_?abort)).*abort")
 
@@ -352,7 +353,9 @@ def _of_lengths(around: Around) -> Iterator[Sign]:
     if series is None or found is None:
         return
     before, after, share = found
-    if abs(share) >= CHANGED:
+    if after <= NOTHING < before:
+        yield _sign("nothing_written", name=series.raw_name, before=sig(before), after=sig(after))
+    elif abs(share) >= CHANGED:
         name = "longer" if share > 0 else "shorter"
         yield _sign(name, name=series.raw_name, before=sig(before), after=sig(after))
     limit = min((value for _, value in length_limits(around.evidence.settings, evaluation=False)), default=0.0)

@@ -51,7 +51,7 @@ OF_TROUBLE: Final = re.compile(
     rf"{KINDS['failed']}|{TIMEOUT}|{KINDS['retried']}|\brefused\b|\bunreachable\b|\bunavailable\b|\bunhealthy\b|"
     r"\bout of memory\b|\bOOM\b|\bno (?:space|resources)\b|\b(?:died|dead|killed|exited|lost|restart\w{0,4})\b|"
     r"\bfall(?:s|ing)?[ -]?back\b|\brate.?limit|\bgiving up\b|\bbroken\b|\bterminated abruptly\b|"
-    r"\borphan(?:ed)?\b|\bunreleased\b|\bleak(?:s|ed|ing)\b|\bproduced no\b|"
+    r"\borphan(?:ed)?\b|\bunreleased\b|\bleak(?:s|ed|ing)\b(?! (?:semaphore|shared))|\bproduced no\b|"
     r"\bexception (?:in|while|when|during)\b|\bdeadline exceeded\b|\bexceeded (?:\w+ ){0,2}time budget\b|"
     r"\bempty (?:output|response|completion|generation)\b",
     re.IGNORECASE,
