@@ -66,6 +66,7 @@ def fell(step: int) -> Row:
         ("WARNING No triplets found for training rollout ro-44543b70c4bf, skipping.", "rows-skipped"),
         ("WARNING No traces found - returning episode without token data", "not-captured"),
         ("WARNING turn=3 gateway paused >600s, giving up: rollout ro-8", "engine-paused"),
+        ("ERROR Agent task failed (KeyError: 'obs'). This trajectory will be rejected.", "failed-scored-zero"),
         ("ERROR Sandbox API call failed on attempt 3 of 3", "environment-down"),
         ("WARNING session 81f3 was orphaned by an earlier episode", "quota-used-up"),
         ("ERROR reward worker: BrokenProcessPool: a process was terminated abruptly", "scorer-fails"),

@@ -66,7 +66,7 @@ LINES: Final[Mapping[str, re.Pattern[str]]] = {
         r"|zero trainable|\bproduced no\b",
         "transport": r"NCCL|NET/\w+|\bRDMA\b|InfiniBand",
         "paused": r"(?i)\bpaused\b|\basleep\b|\bwake.?up\b",
-        "tool": r"(?i)\b(?:tool|api|function)(?:[ _]?call|[ _]execution)s? (?:failed|error|timed out)",
+        "tool": r"(?i)\b(?:tool|api|function)(?:[ _]?call|[ _]execution)s?(?: \S+)? (?:failed|error|timed out)",
         "sandbox": r"(?i)sandbox|\bcontainer\b|docker|\bpods?\b|\bsession\b|browser|preempt",
         "died": r"(?i)\bkilled\b|\bdied\b|\bOOM\b|out of memory|\bexited\b|broken ?(?:process)? ?pool|pool\w* broken"
         r"|terminated abruptly",
@@ -74,6 +74,7 @@ LINES: Final[Mapping[str, re.Pattern[str]]] = {
         "waiting": r"(?i)\bwaiting (?:for|on)\b|no progress|\bstuck\b",
         "server": r"(?i)connect|refused|unreachable|unavailable|\bHTTP|\bserver\b|network|rate.?limit",
         "timeout": r"(?i)time.?d?.?out|\bdeadline exceeded\b|\btime budget\b",
+        "episode": r"(?i)\b(?:rollout|episode|trajectory|agent|environment|env)s?\b.{0,40}\b(?:fail|error|exception)",
     }.items()
 }
 """What a line of trouble speaks of; the first counts."""
