@@ -67,8 +67,8 @@ MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp
                 b"resub", b"efused", b"nreach", b"memory", b"OOM", b"died", b"dead", b"kill", b"lost", b"exited",
                 b"HTTP", b"limit", b"allback", b"alling back", b" None", b"_parsed", b"_extracted",
                 b"set to", b" to 0", b" to zero", b" as 0", b" as zero", b"ssign", b"coring 0", b"eadline", b"xceeded",
-                b"interactions", b"traces", b"token ids", b"token data", b"iving up", b"roken", b"bruptly", b"rphan", b"nreleased",
-                b"leak", b"roduced no", b"mpty ")  # fmt: skip
+                b"interactions", b"traces", b"token ids", b"token data", b"iving up", b"roken", b"bruptly", b"rphan",
+                b"nreleased", b"leak", b"roduced no", b"mpty ")  # fmt: skip
 UNREAD: Final = re.compile(
     r"\b(?:fail(?:ed|ure|s|ing)? to|could ?n[o']t|cannot|unable to) (?:parse|extract|read|verify) (?:\w+ ){0,2}"
     r"(?:gold|reference|ground[ -_]?truth)\b(?! model)"
