@@ -64,6 +64,14 @@ def fell(step: int) -> Row:
         ("ERROR judge server: request for sample timed out", "scorer-fails"),
         ("WARNING episode failed: aiohttp.ClientConnectorError: Cannot connect to host", "environment-down"),
         ("WARNING No triplets found for training rollout ro-44543b70c4bf, skipping.", "rows-skipped"),
+        ("WARNING No traces found - returning episode without token data", "not-captured"),
+        ("WARNING turn=3 gateway paused >600s, giving up: rollout ro-8", "engine-paused"),
+        ("ERROR Agent task failed (KeyError: 'obs'). This trajectory will be rejected.", "failed-scored-zero"),
+        ("ERROR Sandbox API call failed on attempt 3 of 3", "environment-down"),
+        ("WARNING session 81f3 was orphaned by an earlier episode", "quota-used-up"),
+        ("ERROR reward worker: BrokenProcessPool: a process was terminated abruptly", "scorer-fails"),
+        ("ERROR Exception in gsm8k_reward_fn", "scorer-fails"),
+        ("WARNING judge response had no parseable score (defaulting to 0)", "scorer-fails"),
     ],
 )
 def test_a_line_that_begins_where_the_reward_falls_names_the_cause(line: str, cause: str, tmp_path: Path) -> None:
@@ -74,6 +82,18 @@ def test_a_line_that_begins_where_the_reward_falls_names_the_cause(line: str, ca
     named = [one for one in found.values() if one.evidence.get("cause_1") == cause]
     assert named, {one.id: one.claim for one in found.values()}
     assert named[0].likely_cause
+
+
+@pytest.mark.parametrize(("evaluated", "named"), [(50, True), (45, False)])
+def test_nothing_generated_from_an_evaluation_on_is_an_engine_that_stays_paused(
+    evaluated: int, named: bool, tmp_path: Path
+) -> None:
+    def row(step: int) -> Row:
+        gone = {"reward": 0.0, "response_length/mean": 0.0} if step > 50 else {"response_length/mean": 300.0 + step % 7}
+        return gone | ({"eval/accuracy": 0.5} if step % 60 == evaluated else {})
+
+    found = found_in(tmp_path, row).values()
+    assert any("an engine that stays paused" in one.claim for one in found) == named
 
 
 def test_nothing_outside_of_the_policy_is_named_without_a_sign(tmp_path: Path) -> None:

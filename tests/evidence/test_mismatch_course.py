@@ -13,9 +13,10 @@ from slow_cases import first_fast
 
 import ptt
 from ptt.diagnostics.evidence.excursions import RESTART, Recurrence, SeriesExcursions
+from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.mismatch_causes import CAUSES, Sign, rank_causes
 from ptt.diagnostics.evidence.mismatch_course import metric_signs
-from ptt.diagnostics.evidence.mismatch_settings import TOLD
+from ptt.diagnostics.evidence.mismatch_settings import TOLD, told_signs
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.training_setup import make_setup
 from ptt.diagnostics.model import Finding
@@ -454,7 +455,13 @@ def test_weights_that_the_engine_did_not_take_are_read_in_its_log(tmp_path: Path
     ("line", "cause"),
     [
         ("WARNING reset_prefix_cache not yet supported with this engine", "cache-not-cleared"),
+        ("[TP0] Cache not flushed because there are pending requests. #queue-req: 3", "cache-not-cleared"),
+        ("[TP1] Parameter model.layers.3.mlp.gate_up_proj.weight not found in params_dict", "weights-partly-synced"),
         ("ValueError: Out of range float values are not JSON compliant: nan", "weights-partly-synced"),
+        (
+            "LoRA module 'k_proj' is not among the supported ones. These parameters will be ignored",
+            "weights-partly-synced",
+        ),
     ],
 )
 def test_an_engines_own_log_is_evidence(line: str, cause: str, tmp_path: Path) -> None:
@@ -463,6 +470,28 @@ def test_an_engines_own_log_is_evidence(line: str, cause: str, tmp_path: Path) -
     found = named(tmp_path, metrics)
     assert found.evidence["cause_1"] == cause
     assert line in found.causes[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("R3 router replay fallback: 212 of 4096 routes are missing", "expert-routing"),
+        ("Load state dict with unexpected LoRA keys: 12", "weights-partly-synced"),
+        ("AssertionError: Cache flush failed after updating weights", "cache-not-cleared"),
+        ("Cache flushed successfully!", None),
+        ("Router: 3 workers are ready", None),
+    ],
+)
+def test_lines_of_an_engine_weigh_what_they_speak_of(line: str, cause: str | None) -> None:
+    signs = list(told_signs([Event(step=3, kind="stdout", text=line, source="vllm.log")]))
+    assert [max(one.weights, key=lambda name: one.weights[name]) for one in signs] == ([] if cause is None else [cause])
+
+
+def test_weights_that_never_move_are_not_late_in_the_engine(tmp_path: Path) -> None:
+    metrics = {TRL: GROWING * NOISE, "learning_rate": 1e-6 + 0 * AT}
+    assert named(tmp_path, metrics).evidence["cause_1"] == "weights-not-synced"
+    found = named(tmp_path, metrics | {"learning_rate": 0.0 * AT})
+    assert not {"weights-not-synced", "stale-weights"} & {found.evidence[f"cause_{place}"] for place in (1, 2)}
 
 
 def test_engines_that_are_started_again_answer_with_other_weights(tmp_path: Path) -> None:

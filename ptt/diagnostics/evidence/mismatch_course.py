@@ -55,7 +55,7 @@ from ptt.diagnostics.evidence.mismatch_rise import (
     saw_of,
     tail_growth,
 )
-from ptt.diagnostics.evidence.mismatch_settings import configured_signs, told_signs
+from ptt.diagnostics.evidence.mismatch_settings import configured_signs, frozen_signs, told_signs
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.evidence.training_setup import TrainingSetup
@@ -152,7 +152,7 @@ def metric_signs(
     beside += [*unmoved(metrics), *own_forwards(metrics, other, setup)]
     single = _impossible(metrics, off if len(off) else level.steps) is not None
     configured = configured_signs(setup, other, level, off, within=_within(level, limit), single=single)
-    return (*course, *beside, *configured, *told_signs(events))
+    return (*course, *beside, *configured, *frozen_signs(metrics), *told_signs(events))
 
 
 def _measure(metrics: Mapping[str, Series], pairs: Mapping[str, PairSteps]) -> tuple[Series, float] | None:

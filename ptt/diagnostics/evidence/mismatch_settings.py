@@ -36,12 +36,17 @@ OF_EVALUATION: Final = re.compile(
 """Parts of a setting's name that are of evaluation, or of another model than the one that is trained."""
 TOLD: Final[Mapping[str, re.Pattern[str]]] = {
     "not_loaded": re.compile(
-        r"(?i)failed to load (?:\w+ )?weights|(?:missing|unexpected) keys?\b"
+        r"(?i)failed to load (?:\w+ )?weights|(?:missing|unexpected) (?:\w+ ){0,2}keys?\b"
         r"|weights? .{0,120}\bnot (?:loaded|initialized)"
+    ),
+    "not_placed": re.compile(r"(?i)\bnot found in params_dict\b"),
+    "adapter_ignored": re.compile(r"(?i)\blora\b.{0,250}\bwill be ignored\b"),
+    "replay_missing": re.compile(
+        r"(?i)\b(?:router|routing|routed.experts?)\b.{0,60}\b(?:fallback|fell back|missing)\b"
     ),
     "cache_stays": re.compile(
         r"(?i)(?:reset_prefix_cache|flush_cache|(?:reset|clear|flush)\w* .{0,20}(?:prefix|kv|radix).cache)"
-        r".{0,60}\b(?:not|fail\w*|skip\w*|ignor\w*|unsupported)\b"
+        r".{0,60}\b(?:not|fail\w*|skip\w*|ignor\w*|unsupported)\b|\bcache (?:flush failed|not flushed)\b"
     ),
     "across_nodes": re.compile(r"(?i)process group spans across nodes"),
     "not_finite": re.compile(r"(?i)JSON compliant: -?(?:nan|inf)|\b(?:logits?|log_?probs?)\b.{0,60}\b(?:nan|inf)\b"),
@@ -154,6 +159,13 @@ def _synced(series: Series, off: IntArray) -> Sign:
 
 def _each_step(series: Series, level: Series) -> bool:
     return len(series.finite()[0]) >= TIMED_SHARE * len(level.steps)
+
+
+def frozen_signs(metrics: Mapping[str, Series]) -> Iterator[Sign]:
+    """Look for a run whose weights never move, as in an A/B without updates: nothing that they bring about is there."""
+    rate = metrics.get("lr")
+    if rate is not None and len(values := rate.finite()[1]) and not values.any():
+        yield sign("frozen", name=rate.raw_name)
 
 
 def told_signs(events: Sequence[Event]) -> Iterator[Sign]:

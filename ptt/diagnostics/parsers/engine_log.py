@@ -20,6 +20,8 @@ OF_ENGINE: Final = (
     rb"load(?:ed|ing)? \w{0,20} ?weights|load_lora|\blora adapter|prefix.cache|flush_cache|kv.?cache|update_weights"
     rb"|\bweights? (?:sync|transfer|broadcast|update)|\b(?:sync|broadcast|push)(?:ed|ing)? (?:\w+ )?weights\b|\brefit\b"
     rb"|compliant: (?:nan|inf|-inf)|spans across nodes"
+    rb"|cache (?:not )?flush|params_dict|replay fallback"
+    rb"|\blora\b[^\n]{0,250}will be ignored"
     rb"|\b(?:engine|server|replica|router)s?\b[^\n]{0,80}\b(?:restart|respawn|recover|replac|re-?register|health check)"
 )
 SPEAKS: Final = re.compile(rb"(?i)" + OF_ENGINE)

@@ -26,10 +26,12 @@ from ptt.diagnostics.wording import pct, sig
 
 TABLE: Final = "failure_causes.toml"
 KINDS: Final[Mapping[str, frozenset[str]]] = {
-    "lost": frozenset({"samples-lost", "trained-on-failures", "silent-timeouts", "survivors-only"}),
+    "lost": frozenset({
+        "samples-lost", "trained-on-failures", "silent-timeouts", "survivors-only", "empty-responses",
+    }),
     "reward": frozenset({
         "reward-fell", "reward-dips", "reward-stuck", "reward-jump", "length-collapse", "length-inflation",
-        "truncated-share", "entropy-explosion", "kl-over-target", "right-answers-unpaid",
+        "truncated-share", "entropy-explosion", "kl-over-target", "right-answers-unpaid", "source-never-rewarded",
     }),
     "signal": frozenset({"no-signal-groups", "gradient-vanished", "frozen-loss"}),
     "slow": frozenset({"throughput-drop", "slow-steps", "run-stalled"}),
@@ -50,21 +52,27 @@ LINES: Final[Mapping[str, re.Pattern[str]]] = {
     for name, pattern in {
         "gold": rf"(?i){UNREAD.pattern}",
         "quota": r"(?i)\bquota\b|limit of \d+ concurrent|reached (?:its|the) (?:limit|maximum)"
-        r"|too many (?:open|concurrent)|\bno free \w+|pool (?:is )?(?:full|exhausted)|resource.?exhausted",
+        r"|too many (?:open|concurrent|active|sessions|sandboxes|containers|instances)|\bno free \w+"
+        r"|pool (?:is )?(?:full|exhausted)|resource.?exhausted|\borphan|\bunreleased\b|(?<!memory )\bleak",
         "context": r"(?i)context (?:length|window)|max_model_len|maximum context|input is too long|prompt is too long",
         "none": r"\b(?:is|are|was|returned) None\b",
         "scorer": r"(?i)\b\w*(?:reward|scor(?:e|ing)|verif(?:y|ier|ication)|judge|grad(?:er|ing)|rubric)\w*",
         "parse": r"(?i)\bpars(?:e|er|ing)\b|\bextract\w*|malformed",
         "skipped": r"(?i)\b(?:no (?:tokens|triplets|output)|empty (?:trajectory|response|output))\b.{0,80}\bskip",
+        "captured": r"(?i)\b(?:no|without) (?:interactions|traces|token (?:ids|data))\b",
         "empty": r"(?i)\bempty (?:trajector\w+|response|output|completion|generation)|\bno (?:tokens|triplets|output)\b"
-        r"|zero trainable",
+        r"|zero trainable|\bproduced no\b",
         "transport": r"NCCL|NET/\w+|\bRDMA\b|InfiniBand",
+        "paused": r"(?i)\bpaused\b|\basleep\b|\bwake.?up\b",
+        "tool": r"(?i)\b(?:tool|api|function)(?:[ _]?call|[ _]execution)s?(?: \S+)? (?:failed|error|timed out)",
         "sandbox": r"(?i)sandbox|\bcontainer\b|docker|\bpods?\b|\bsession\b|browser|preempt",
-        "died": r"(?i)\bkilled\b|\bdied\b|\bOOM\b|out of memory|\bexited\b",
+        "died": r"(?i)\bkilled\b|\bdied\b|\bOOM\b|out of memory|\bexited\b|broken ?(?:process)? ?pool|pool\w* broken"
+        r"|terminated abruptly",
         "again": r"(?i)\babort|\bretr(?:y|ied|ying)|re-?queu|re-?schedul|\bdiscard|\bstale\b|\bevict",
         "waiting": r"(?i)\bwaiting (?:for|on)\b|no progress|\bstuck\b",
         "server": r"(?i)connect|refused|unreachable|unavailable|\bHTTP|\bserver\b|network|rate.?limit",
-        "timeout": r"(?i)time.?d?.?out",
+        "timeout": r"(?i)time.?d?.?out|\bdeadline exceeded\b|\btime budget\b",
+        "episode": r"(?i)\b(?:rollout|episode|trajectory|agent|environment|env)s?\b.{0,40}\b(?:fail|error|exception)",
     }.items()
 }
 """What a line of trouble speaks of; the first counts."""
@@ -111,6 +119,8 @@ NEARS: Final = 0.5  # of a limit: the mean of answers is there when many of them
 REACHES: Final = 0.9
 HALF: Final = 0.5
 ALL_EQUAL: Final = 0.98  # of the groups
+NOTHING: Final = 1.0  # tokens: an end token, or a placeholder
+RARELY: Final = 5  # logged steps an evaluation, at least: else most onsets follow one
 ABORTS: Final = re.compile(r"(?i)^(?!console_lines/|.*(?:length|non_?abort)).*abort")
 
 
@@ -210,6 +220,7 @@ def _signs(around: Around) -> Iterator[Sign]:
     yield from _of_failure_metrics(around)
     yield from _of_times(around)
     yield from _of_restart(around)
+    yield from _of_onset(around)
     yield from _of_evaluation(around)
     yield from _of_lengths(around)
     yield from _of_texts(around)
@@ -292,6 +303,24 @@ def _of_restart(around: Around) -> Iterator[Sign]:
             break
 
 
+def _of_onset(around: Around) -> Iterator[Sign]:
+    """Look at what an onset follows, and whether anything is left of the reward from there on."""
+    onset, evaluation = around.onset, around.evidence.evaluation
+    if onset is None:
+        return
+    reward = around.evidence.metrics.get("reward/mean")
+    found = None if reward is None else around.levels(reward)
+    if reward is not None and found is not None and found[0]:
+        steps, values = reward.finite()
+        if not values[steps >= onset].any():
+            yield _sign("nothing_left", name=reward.raw_name, before=sig(found[0]))
+    figures = evaluation.figures if evaluation is not None else ()
+    evaluated = {int(step) for one in figures if one.outcome for step in one.series.finite()[0]}
+    at = max((step for step in evaluated if onset - 1 <= step <= onset), default=None)
+    if at is not None and len(evaluated) * RARELY <= (around.evidence.run.step_count or 0):
+        yield _sign("after_evaluation", at=str(at))
+
+
 def _of_evaluation(around: Around) -> Iterator[Sign]:
     """Compare what an evaluation does with the reward: it is scored beside training."""
     evidence = around.evidence
@@ -332,7 +361,9 @@ def _of_lengths(around: Around) -> Iterator[Sign]:
     if series is None or found is None:
         return
     before, after, share = found
-    if abs(share) >= CHANGED:
+    if after <= NOTHING < before:
+        yield _sign("nothing_written", name=series.raw_name, before=sig(before), after=sig(after))
+    elif abs(share) >= CHANGED:
         name = "longer" if share > 0 else "shorter"
         yield _sign(name, name=series.raw_name, before=sig(before), after=sig(after))
     limit = min((value for _, value in length_limits(around.evidence.settings, evaluation=False)), default=0.0)

@@ -34,7 +34,9 @@ KINDS: Final = {
     "unscored": rf"{SCORE} (?:is|was|are|were) None\b|{SCORER} (?:returned|returning|returns|got) None\b|"
     rf"{SCORE} (?:(?:is|was|are|were|will be) )?(?:auto-)?set to {ZERO}|"
     rf"\bset(?:ting)? (?:\w+ ){{0,2}}(?:reward|score|grade)s? to {ZERO}|"
-    rf"\bscor(?:e|ed|ing) (?:\w+ ){{0,2}}as {ZERO}",
+    rf"\bscor(?:e|ed|ing) (?:\w+ ){{0,2}}as {ZERO}|\bscoring {ZERO}(?=[.,;)]|$)|"
+    rf"\bscores?\b[^.]{{0,40}}\bdefault(?:ed|ing) to {ZERO}|"
+    rf"\bassign(?:s|ed|ing)? (?:an? )?(?:(?:reward|score)s? ){{0,2}}(?:of )?{ZERO}",
     "evicted": r"\bevict\w{0,4}\b|\b(?:too |as )?stale\b",
     "dropped": r"\b(?:dropp(?:ed|ing)|discard(?:ed|ing)|throw(?:n|ing) away|skipp(?:ed|ing))\b",
     "timed_out": TIMEOUT,
@@ -42,14 +44,17 @@ KINDS: Final = {
     WAITING: r"\bno progress\b|\b(?:still )?waiting (?:for|on)\b|\bstuck\b",
     "failed": r"\bempty (?:output|response|completion|generation|trajector)\w{0,4} (?:for|from|of|in)\b"
     r"|\bfail(?:ed|ures?|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b"
-    r"|\bHTTP (?:status |code ){0,2}[4-7]\d\d\b",
+    r"|\bHTTP (?:status |code ){0,2}[4-7]\d\d\b|\b(?:no|without) (?:interactions|traces|token (?:ids|data))\b",
 }
 """How a line says what became of a sample, the plainest first: what was dropped after a timeout was dropped."""
 TROUBLE: Final = "trouble"
 OF_TROUBLE: Final = re.compile(
     rf"{KINDS['failed']}|{TIMEOUT}|{KINDS['retried']}|\brefused\b|\bunreachable\b|\bunavailable\b|\bunhealthy\b|"
     r"\bout of memory\b|\bOOM\b|\bno (?:space|resources)\b|\b(?:died|dead|killed|exited|lost|restart\w{0,4})\b|"
-    r"\bfall(?:s|ing)?[ -]?back\b|\brate.?limit",
+    r"\bfall(?:s|ing)?[ -]?back\b|\brate.?limit|\bgiving up\b|\bbroken\b|\bterminated abruptly\b|"
+    r"\borphan(?:ed)?\b|\bunreleased\b|\bleak(?:s|ed|ing)\b(?! (?:semaphore|shared))|\bproduced no\b|"
+    r"\bexception (?:in|while|when|during)\b|\bdeadline exceeded\b|\bexceeded (?:\w+ ){0,2}time budget\b|"
+    r"\bempty (?:output|response|completion|generation)\b",
     re.IGNORECASE,
 )
 """A line of trouble that speaks of no sample: of a server, a network, a worker."""
@@ -62,7 +67,9 @@ MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp
                 b"vict", b"bort", b"rash", b"redisp", b"resch", b"re-", b"progress", b"aiting", b"tuck", b"requeu",
                 b"resub", b"efused", b"nreach", b"memory", b"OOM", b"died", b"dead", b"kill", b"lost", b"exited",
                 b"HTTP", b"limit", b"allback", b"alling back", b" None", b"_parsed", b"_extracted",
-                b"mpty ", b"set to", b" to 0", b" to zero", b" as 0", b" as zero")  # fmt: skip
+                b"set to", b" to 0", b" to zero", b" as 0", b" as zero", b"ssign", b"coring 0", b"eadline", b"xceeded",
+                b"interactions", b"traces", b"token ids", b"token data", b"iving up", b"roken", b"bruptly", b"rphan",
+                b"nreleased", b"leak", b"roduced no", b"mpty ")  # fmt: skip
 UNREAD: Final = re.compile(
     r"\b(?:fail(?:ed|ure|s|ing)? to|could ?n[o']t|cannot|unable to) (?:parse|extract|read|verify) (?:\w+ ){0,2}"
     r"(?:gold|reference|ground[ -_]?truth)\b(?! model)"

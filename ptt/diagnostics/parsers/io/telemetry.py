@@ -27,7 +27,7 @@ PRIVATE = (
 TROUBLE: Final = (
     "error", "exception", "traceback", "warn", "out of memory", "killed", "sigterm", "sigkill", "sigsegv", "sigint",
     "abort", "fail", "crash", "timeout", "time out", "timed out", "nccl", "resum", "restart", "checkpoint", "preempt",
-    "diverg", "overflow",
+    "diverg", "overflow", "not flushed", "params_dict",
 )  # fmt: skip
 TROUBLE_WORDS = re.compile(r"\b(?:nan|inf|oom)\b")
 NOISE = re.compile(r"deprecat|FutureWarning|UserWarning|warnings\.warn\(", re.IGNORECASE)
