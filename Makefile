@@ -7,6 +7,10 @@ FRAMEWORKS := .venv-frameworks
 REPRODUCE := .venv-reproduce
 SAMPLE ?= sample_logs/tool_tail_growth
 
+# Byte code is kept, where git ignores it: else every process that a test starts compiles the package, and every worker
+# all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all golden test-bytes test-ray test-s3 test-trl test-recorders test-exports test-writers reproduce reproduce-small reproduce-gallery reproduce-gpu reproduce-start ledger-truth check format bench bench-traces bench-mismatch bench-one-set watch-calibration docs fuzz fuzz-coverage sync-samples clean
 
 demo: $(STAMP)  ## judge the sample run whose post-tool tails grow

@@ -56,7 +56,8 @@ def show(browser: Any, url: str, *, scheme: str = "light", media: str = "", widt
 
 def requested_urls(browser: Any, url: str) -> set[str]:
     """Show a page, and return what the browser asked for; fails where the page logs anything."""
-    browser.get_log("performance")
+    for kind in ("browser", "performance"):  # of the pages before
+        browser.get_log(kind)
     show(browser, url)
     assert browser.get_log("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]

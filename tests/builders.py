@@ -32,6 +32,7 @@ from ptt.diagnostics.model import (
     RunVerdict,
     Severity,
     Signature,
+    Source,
     Status,
 )
 from ptt.diagnostics.schema import TABLES, Flag
@@ -315,3 +316,9 @@ def write_recorder_run(
         ]
         (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
+
+
+def source(diagnosis: Diagnosis, path: str) -> Source:
+    """Give what is told of one file of a run."""
+    (found,) = [source for source in diagnosis.sources if source.path == path]
+    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import shutil
 import sys
 import warnings
@@ -11,33 +10,41 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
-from judged_runs import shared_folder
+from shared_folder import shared_folder
 
-from ptt.cli import output
-from ptt.diagnostics.evidence import Evidence
-from ptt.diagnostics.model import Healthy, RuleVerdict
-from ptt.diagnostics.rules import RULES
-from ptt.diagnostics.rules.interface import Rule
+if TYPE_CHECKING:  # importing the package takes seconds, which the process that only hands tests to workers saves
+    from ptt.cli import output
+    from ptt.diagnostics.evidence import Evidence
+    from ptt.diagnostics.model import RuleVerdict
+    from ptt.diagnostics.rules.interface import Rule
 
 GC_ALLOCATIONS = 20_000  # between two collections: what tests make and drop is small
+TESTS = Path(__file__).parent
 CASES = ("Broken", "Healthy", "NotJudged")
 ANSWERS: dict[str, set[str]] = defaultdict(set)
 """The types of verdict that each rule gave in this process, and in the workers that have ended."""
-run_rule = Rule.run
 settings.register_profile("ptt", max_examples=40)  # a draw of each session; `--hypothesis-profile default` draws more
 settings.load_profile("ptt")
 
 
-def counting(rule: Rule, evidence: Evidence) -> RuleVerdict:
-    """Run a rule and count its answer."""
-    verdict = run_rule(rule, evidence)
-    noted = isinstance(verdict, Healthy) and verdict.notes  # a finding too mild to break anything
-    ANSWERS[rule.id] |= {type(verdict).__name__, *(["Broken"] if noted else [])}
-    return verdict
+def count_answers() -> None:
+    """Have each rule count its answer."""
+    from ptt.diagnostics.model import Healthy
+    from ptt.diagnostics.rules.interface import Rule
+
+    run_rule = Rule.run
+
+    def counting(rule: Rule, evidence: Evidence) -> RuleVerdict:
+        verdict = run_rule(rule, evidence)
+        noted = isinstance(verdict, Healthy) and verdict.notes  # a finding too mild to break anything
+        ANSWERS[rule.id] |= {type(verdict).__name__, *(["Broken"] if noted else [])}
+        return verdict
+
+    Rule.run = counting  # type: ignore[assignment, method-assign]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,11 +53,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     shared_folder()
-    Rule.run = counting  # type: ignore[assignment, method-assign]
-    controls = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
-    if sys.dont_write_bytecode and not controls:  # else each command that a test starts would compile the package anew
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        os.environ["PYTHONPYCACHEPREFIX"] = str(shared_folder() / "bytecode")
+    worker = getattr(config, "workerinput", None)
+    if worker or not config.getoption("numprocesses", None):
+        count_answers()
+    if worker and config.args_source is config.ArgsSource.TESTPATHS and int(worker["workerid"].removeprefix("gw")) % 2:
+        homes = {TESTS / path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
+        config.args = sorted(map(str, homes), reverse=True)  # each compiles half of them, and reads the other's half
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests into the order that all workers must share."""
+    items.sort(key=lambda item: item.path)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -58,6 +72,8 @@ def _one_artist() -> Iterator[None]:
     """Have commands share the process that draws (but `watch`, which has its own): it takes as long to start as most
     tests.
     """
+    from ptt.cli import output
+
     artist = output.artist
     kept: list[output.Artist] = []
     with ExitStack() as until_the_end, pytest.MonkeyPatch.context() as patch:
@@ -78,6 +94,15 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     from parser_samples import make_samples  # most sessions of a few files want none
 
     return make_samples(tmp_path_factory.mktemp("samples"))
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Start one browser for all pages."""
+    from browsers import chromium
+
+    with chromium(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 @pytest.fixture
@@ -115,6 +140,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     shutil.rmtree(shared_folder(), ignore_errors=True)
     if session.config.getoption("--every-rule"):
+        from ptt.diagnostics.rules import RULES
+
         missing = [f"{rule.id}: {case}" for rule in RULES for case in CASES if case not in ANSWERS[rule.id]]
         if missing:
             print("\nNo test has a rule give these answers; see CONTRIBUTING.md:", *missing, sep="\n  ")

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
+from typing import TypeVar
 
+from ptt.diagnostics.model import Diagnosis
+from ptt.reports.figures.panels import FigureSpec
+from ptt.reports.run.drawn import RunFigures, drawn_figures
+from ptt.reports.run.findings_json import findings_json
+from ptt.reports.run.html import render_page
+from ptt.version import __version__
+
+Made = TypeVar("Made")
 VOID = {"meta", "link", "br", "img", "path", "use", "rect", "wbr"}
 LINKS = {"src", "href", "xlink:href", "srcset", "action"}
 
@@ -40,3 +50,32 @@ class Structure(HTMLParser):
     def handle_data(self, data: str) -> None:
         if "style" not in self.open:
             self.text.append(data)
+
+
+def page_with(
+    diagnosis: Diagnosis, main: Sequence[FigureSpec[Diagnosis]] = (), behind: Sequence[FigureSpec[Diagnosis]] = ()
+) -> str:
+    """Give report.html with these figures beside the plots of its findings: drawing all of them takes a second."""
+    return render_page(
+        diagnosis,
+        lambda: RunFigures(
+            main=drawn_figures(main, diagnosis, []), behind=drawn_figures(behind, diagnosis, []), both=[], faults=[]
+        ),
+    ).text
+
+
+class OnDemand(dict[str, Made]):
+    """What is made by name, such as drawn pages, once a test asks for it."""
+
+    def __init__(self, make: Callable[[str], Made]) -> None:
+        super().__init__()
+        self.make = make
+
+    def __missing__(self, name: str) -> Made:
+        return self.setdefault(name, self.make(name))
+
+
+def answers_of(diagnosis: Diagnosis) -> tuple[str, str, dict[str, str]]:
+    """Give findings.json, the words of report.html, and the tables that its figures are drawn from."""
+    tables = {name: str(table.to_dict(as_series=False)) for name, table in diagnosis.tables.items()}
+    return findings_json(diagnosis, __version__), page_with(diagnosis), tables

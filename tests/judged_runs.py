@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from functools import cache
 from pathlib import Path
 
 from filelock import FileLock
+from shared_folder import shared_folder
 
 from ptt import api
 from ptt.diagnostics.compare.comparison import Comparison
@@ -20,22 +19,6 @@ RUNS = {
     if path.is_dir() or path.suffix == ".zst"
 }
 STORIES = sorted(name for name, path in RUNS.items() if path.is_dir())
-
-REPORTS = "ptt-report"
-SHARED = "PTT_TESTS_SHARED"
-
-
-def shared_folder() -> Path:
-    """Return the folder that the workers of one session share: the first process names it in the environment."""
-    if SHARED not in os.environ:
-        os.environ[SHARED] = tempfile.mkdtemp(prefix="ptt-tests-")
-    return Path(os.environ[SHARED])
-
-
-def share_stores(folder: Path) -> None:
-    """Have commands that are called in a folder find there what those of other tests have judged."""
-    (shared_folder() / REPORTS).mkdir(exist_ok=True)
-    (folder / REPORTS).symlink_to(shared_folder() / REPORTS)
 
 
 @cache

@@ -27,7 +27,7 @@ import samples_traces
 from samples_calls import jsonl
 from torch_files import data_proto, safetensors, torch_file
 
-from ptt.diagnostics.parsers import PARSERS, InPlace, Lost, Parser, Piece, Rows, RunFile
+from ptt.diagnostics.parsers import PARSERS, Context, InPlace, Lost, Parser, Piece, Rows, RunFile
 from ptt.diagnostics.schema import FIGURE, SEQUENCES, TABLES
 
 NAN = math.nan
@@ -471,6 +471,11 @@ def takers(file: RunFile) -> list[str]:
 def pieces_of(path: Path, name: str | None = None) -> list[Piece]:
     file = run_file(path)
     return list(parser_named(name or takers(file)[0]).read(file))
+
+
+def facts_of(path: Path) -> dict[str, Any]:
+    """Give the facts about a run that a file tells."""
+    return {key: value for piece in pieces_of(path) if isinstance(piece, Context) for key, value in piece.facts.items()}
 
 
 def table(pieces: list[Piece], name: str) -> pl.DataFrame:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 NAN = float("nan")
 
 
 def jsonl(rows: list[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def parquet(records: list[dict[str, Any]]) -> bytes:
+    """Give them as a Parquet file."""
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(records), sink)
+    return sink.getvalue()
 
 
 def rollout(sample: int, **changed: Any) -> dict[str, Any]:

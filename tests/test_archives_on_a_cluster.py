@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from builders import Story, rising, sequences_of, write_recorder_run
+from slow_cases import first_fast
 from typer.testing import CliRunner
 
 import ptt
@@ -104,7 +105,7 @@ def cluster_for_commands(run: Path, monkeypatch: pytest.MonkeyPatch) -> OtherMac
     return nodes
 
 
-@pytest.mark.parametrize("words", [["diagnose"], ["ingest"]])
+@pytest.mark.parametrize("words", first_fast([["ingest"], ["diagnose"]]))
 def test_a_command_says_that_the_cluster_has_no_part_in_an_archive(
     words: list[str], run: Path, nodes: OtherMachines
 ) -> None:

@@ -119,7 +119,7 @@ STEP = Growth(shape="step", size=4.0, start=0.5, end=0.5, curve=lambda u: (u >= 
             replace(STEP, form="share", share=0.2, size=8.0),
             replace(STEP, form="rare", share=0.008, size=30.0),
         ],
-        3,
+        1,
     ),
     ids=["everywhere", "in one environment", "after one tool", "in a share of sequences", "in few tokens"],
 )

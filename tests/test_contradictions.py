@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import evidence_of, series_of
+from html_structure import page_with
 from judged_runs import RUNS, judged_run
 
 from benchmarks.contradictions import Kind, contradictions
@@ -20,7 +21,6 @@ from ptt.diagnostics.model import Answer, Broken, Diagnosis, Healthy, NotJudged,
 from ptt.diagnostics.rules import RULES
 from ptt.reports.figures.tail_emergence import takeaway as tail_title
 from ptt.reports.figures.windowed_cdf import takeaway as shares_title
-from ptt.reports.run.html import render_html
 from ptt.reports.run.tail_details import details
 
 FOUND = "tool_tail_growth"
@@ -68,7 +68,7 @@ def supervised(folder: Path, **settings: object) -> Diagnosis:
 def words_of(diagnosis: Diagnosis) -> str:
     return " ".join(
         html.unescape(
-            re.sub(r"<style.*?</style>|<svg.*?</svg>|<[^>]*>", " ", render_html(diagnosis).replace("<wbr>", ""))
+            re.sub(r"<style.*?</style>|<svg.*?</svg>|<[^>]*>", " ", page_with(diagnosis).replace("<wbr>", ""))
         ).split()
     )
 
@@ -109,7 +109,7 @@ def test_what_a_check_noted_is_not_listed_as_healthy() -> None:
     assert noted
     assert all(check not in run.passed for run, check in noted)
     run, check = noted[0]
-    (listed,) = re.findall(r'<section id="healthy".*?</section>', render_html(run), flags=re.DOTALL)
+    (listed,) = re.findall(r'<section id="healthy".*?</section>', page_with(run), flags=re.DOTALL)
     assert f"<code>{run.passed[0].id}</code>" in listed
     assert f"<code>{check.id}</code>" not in listed
 

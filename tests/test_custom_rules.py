@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from builders import Array, Story, evidence_of, growing, sequences_of, series_of, write_recorder_run
 from custom_rules import DPO, GRPO, STEP, THEIRS, WHOLE, judged, their_file
+from html_structure import page_with
 
 import ptt
 from ptt.diagnostics.custom.files import alert_of, toml_rules
@@ -153,7 +154,7 @@ def test_custom_findings_stand_beside_the_others_and_out_of_the_signature(tmp_pa
     lost = next(one for one in own.not_judged if one.id == "custom:lost")
     assert "closest here: my/odd:name" in lost.reason
     assert own.crashes == ()
-    assert "custom:odd" in own.to_html()
+    assert "custom:odd" in page_with(own)
     written = json.loads(own.to_json())
     assert "custom:odd" in {one["id"] for one in written["findings"]}
     assert str(tmp_path) not in own.to_json()

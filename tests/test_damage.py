@@ -8,10 +8,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from builders import growing, write_recorder_run
+from builders import growing, source, write_recorder_run
+from html_structure import page_with
 
 import ptt
-from ptt.diagnostics.model import Source
 
 VICTIM = "tokens/step_000020.parquet"
 
@@ -20,11 +20,6 @@ VICTIM = "tokens/step_000020.parquet"
 def run(tmp_path: Path) -> Path:
     """A run of 60 files, whose post-tool tail grows."""
     return write_recorder_run(tmp_path / "run", growing())
-
-
-def source(diagnosis: ptt.Diagnosis, path: str) -> Source:
-    (found,) = [source for source in diagnosis.sources if source.path == path]
-    return found
 
 
 def cut(path: Path) -> None:
@@ -131,7 +126,7 @@ def test_a_rule_that_crashes_costs_neither_the_report_nor_its_own_silence(
     found = ptt.diagnose(run)
     assert [crash.id for crash in found.crashes] == ["bursting"]
     assert "no such luck" in found.crashes[0].error
-    assert "bursting" in found.to_html()
+    assert "bursting" in page_with(found)
     assert found.signature.status == "found"
     assert decide(found, fail_on=None) is Outcome.CRASHED
 

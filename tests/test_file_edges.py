@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from builders import source
 from parser_samples import MICROSOFT_RUN
 from slow_cases import first_fast
 from typer.testing import CliRunner
@@ -22,7 +23,7 @@ from ptt.cli.app import app
 from ptt.diagnostics import parsers, pipeline
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.evidence import gather
-from ptt.diagnostics.model import Diagnosis, Source
+from ptt.diagnostics.model import Diagnosis
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.store import ingest, table_parts
 from ptt.reports.figures import aggregates
@@ -52,11 +53,6 @@ def tokens(tmp_path: Path) -> Path:
     for path in sorted((HEALTHY / "tokens").glob("*.parquet"))[:12]:
         shutil.copy(path, tmp_path / "tokens_run" / "tokens")
     return tmp_path / "tokens_run"
-
-
-def source(diagnosis: ptt.Diagnosis, path: str) -> Source:
-    (found,) = [source for source in diagnosis.sources if source.path == path]
-    return found
 
 
 def with_parser(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
@@ -171,13 +167,13 @@ def test_rows_that_cannot_be_stored_cost_themselves(run: Path, monkeypatch: pyte
 
 
 LOGGED = ("loss", "kl", "grad_norm", "entropy", "reward", "lr", "step_time")
-BEYOND = (1.7e308, -1.7e308, 1e101, 5e-324, 1e-320, -1e-200)
+BEYOND = (-1.7e308, 5e-324, 1.7e308, 1e101, 1e-320, -1e-200)
 
 
 @pytest.mark.parametrize(
     ("metrics", "value"),
     [
-        *((LOGGED, value) for value in BEYOND),
+        *first_fast([(LOGGED, value) for value in BEYOND], 2),
         *(pytest.param((metric,), 1.7e308, marks=pytest.mark.slow) for metric in LOGGED),
     ],
 )

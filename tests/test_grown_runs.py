@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from builders import Story, rising, sequences_of
+from html_structure import answers_of
 
 import ptt
 from ptt.diagnostics.engines import local, pieces
@@ -55,10 +56,8 @@ def write_steps(run: Path, steps: range, *, seed: int = 0, sequences: int = A_ST
         named.filter(pl.col("step") == step).drop("seq").write_parquet(run / f"step_{step:06d}.parquet")
 
 
-def answers(run: Path, out: Path | None) -> tuple[str, str]:
-    found = ptt.diagnose(run, out=out)
-    assert isinstance(found, ptt.api.Diagnosis)
-    return found.to_json(), found.to_html()
+def answers(run: Path, out: Path | None) -> tuple[str, str, dict[str, str]]:
+    return answers_of(ptt.diagnose(run, out=out))
 
 
 def tables(out: Path) -> list[bytes]:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 import numpy as np
 import polars as pl
 import pytest
+from html_structure import answers_of
 from judged_runs import judged_run
 from test_kept_damage import write_run
 
@@ -25,11 +26,6 @@ NAMES = ("tool_tail_growth", "healthy", "kl_penalised", "collapse")
 
 def opened(path: Path, out: Path, **more: object) -> LoadedRun:
     return api.open_run(path, out=out, **more)  # type: ignore[arg-type]
-
-
-def texts(diagnosis: Diagnosis) -> tuple[str, str]:
-    assert isinstance(diagnosis, api.Diagnosis)
-    return diagnosis.to_json(), diagnosis.to_html()
 
 
 def ids(found: LoadedRun) -> set[str]:
@@ -49,7 +45,9 @@ def test_what_is_kept_says_what_was_judged_to_the_last_byte(name: str, tmp_path:
     first = opened(SAMPLES / name, tmp_path / "o")
     again = opened(SAMPLES / name, tmp_path / "o")
     alone = opened(shutil.copytree(tmp_path / "o", tmp_path / name), tmp_path / "x")
-    assert texts(fresh) == texts(first.diagnosis) == texts(again.diagnosis) == texts(alone.diagnosis)
+    assert (
+        answers_of(fresh) == answers_of(first.diagnosis) == answers_of(again.diagnosis) == answers_of(alone.diagnosis)
+    )
     assert first.source == again.source == alone.source
     assert [first.kind, again.kind, alone.kind] == ["run", "run", "store"]
     assert not (tmp_path / "x").exists()
@@ -81,7 +79,7 @@ def test_an_archive_that_did_not_change_is_not_opened_again(tmp_path: Path) -> N
     packed.write_bytes(content)
     os.utime(packed, ns=(state.st_atime_ns, state.st_mtime_ns))
     again = opened(packed, tmp_path / "o")
-    assert texts(again.diagnosis) == texts(first.diagnosis)
+    assert answers_of(again.diagnosis) == answers_of(first.diagnosis)
     os.utime(packed, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
     with pytest.raises(InputError):
         opened(packed, tmp_path / "o")
@@ -142,7 +140,7 @@ def test_a_damaged_record_is_made_anew(damage: str, tmp_path: Path) -> None:
             "path": {"tables": [*document["tables"], "../../../secret"]},
         }[damage]
         place.write_text(json.dumps(document | changed), encoding="ascii")
-    assert texts(opened(run, tmp_path / "o").diagnosis) == texts(first.diagnosis)
+    assert answers_of(opened(run, tmp_path / "o").diagnosis) == answers_of(first.diagnosis)
 
 
 @pytest.mark.slow
@@ -176,7 +174,7 @@ def test_a_damaged_run_is_kept_with_what_was_left_of_it(tmp_path: Path) -> None:
     first, again = (opened(run, tmp_path / "o") for _ in range(2))
     assert first.profile is not None
     assert again.profile is not None
-    assert texts(first.diagnosis) == texts(again.diagnosis)
+    assert answers_of(first.diagnosis) == answers_of(again.diagnosis)
     assert any(source.bytes_lost for source in again.diagnosis.sources)
 
 

@@ -53,7 +53,7 @@ def _of(verdicts: tuple[NotJudged, ...], rule: str) -> NotJudged:
     return next(verdict for verdict in verdicts if verdict.id == rule)
 
 
-@pytest.mark.parametrize("name", first_fast(TUNED, 4))
+@pytest.mark.parametrize("name", first_fast(TUNED, 2))
 @pytest.mark.parametrize("table", [TUNED, HELD_OUT], ids=["tuned", "held out"])
 def test_names_nobody_listed_tell_the_kind(table: dict[str, tuple[str, dict]], name: str, tmp_path: Path) -> None:  # type: ignore[type-arg]
     kind, names = table[name]

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from judged_runs import judged_run, judged_runs, shared_folder
+from judged_runs import judged_run, judged_runs
+from shared_folder import shared_folder
 from trace_stories import ask, call, end, say
 from trace_stories import judge as judge_traces
 

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import sampled_logps_of, write_recorder_run
+from html_structure import page_with
 from typer.testing import CliRunner
 
 import ptt
@@ -216,7 +217,7 @@ def test_texts_are_kept_only_where_asked_for_and_shown_escaped(tmp_path: Path) -
     bare = ptt.diagnose(tmp_path / "run", out=out)
     assert not any(b"answer 3" in path.read_bytes() for path in out.rglob("*.parquet"))
     assert bare.tables["top_sequences"]["text"].null_count() == bare.tables["top_sequences"].height
-    assert "--keep-text" in render_html(bare)
+    assert "--keep-text" in page_with(bare)
     kept = ptt.diagnose(tmp_path / "run", out=out, keep_text=True)
     top = kept.tables["top_sequences"].row(0, named=True)
     assert top["max_turn"] == 2

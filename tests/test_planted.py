@@ -27,7 +27,7 @@ def log_of(run: Path = HEALTHY) -> Log:
     return log.thinned(5)
 
 
-@pytest.mark.parametrize("name", first_fast(FITTING, 4))
+@pytest.mark.parametrize("name", first_fast(FITTING, 2))
 def test_the_headline_names_the_planted_fault_s_link(name: str, tmp_path: Path) -> None:
     fault, log = BY_NAME[name], log_of()
     assert fault.fits(log)

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from judged_runs import opened_run, shared_folder
+from html_structure import page_with
+from judged_runs import opened_run
 from parser_samples import SAMPLES, pieces_of, table
+from shared_folder import shared_folder
 from slow_cases import first_fast
 from typer.testing import CliRunner, Result
 
@@ -139,7 +141,7 @@ def test_the_largest_ratios_come_first_and_carry_marks(show: Show, tmp_path: Pat
     assert "--all prints all 17 tokens" in done.stdout
 
 
-@pytest.mark.parametrize("rel", first_fast(SAMPLES, 60))
+@pytest.mark.parametrize("rel", first_fast(SAMPLES, 20))
 def test_each_token_format_gives_what_its_parser_reads(show: Show, samples: dict[str, Path], rel: str) -> None:
     path = samples[rel]
     sequences = table(pieces_of(path, SAMPLES[rel][0]), "sequences")
@@ -349,7 +351,7 @@ def test_hostile_names_are_escaped(show: Show, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_report_says_the_command(show: Show) -> None:
-    page = ptt.diagnose(RUN).to_html()
+    page = page_with(ptt.diagnose(RUN))
     top = ptt.diagnose(RUN).tables["top_sequences"].row(0, named=True)
     key = f"{top['step']}:{top['step_row']}"
     assert page.count(f"ptt show RUN {key}") == 2  # beside the finding, and where samples are listed

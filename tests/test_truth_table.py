@@ -24,7 +24,7 @@ from benchmarks.loop_truth import SEEDS
 pytestmark = pytest.mark.slow
 
 SEED = SEEDS["tests"]
-HEALTHY = 8  # of each algorithm
+HEALTHY = 4  # of each algorithm
 ACCUSED = 1  # of all of these, at most: two in a hundred
 WELL = 0.95
 IDS = [fault.name for fault in FAULTS]
@@ -41,7 +41,7 @@ def well() -> tuple[Judged, ...]:
 
 @cache
 def broken() -> tuple[Judged, ...]:
-    return tuple(judge(Task(algorithm=fault.algorithms[0], seed=SEED + 1, fault=fault.name)) for fault in RULED)
+    return tuple(judge(Task(algorithm=fault.algorithms[0], seed=SEED + 1, fault=fault.name)) for fault in RULED[::2])
 
 
 def test_healthy_runs_are_left_alone() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from gate_samples import check_of, gate_of
+from html_structure import page_with
 from judged_runs import RUNS, judged_run
 from rich.console import Console
 from slow_cases import first_fast
@@ -98,7 +99,7 @@ def test_a_file_that_cannot_be_read_is_counted_with_its_size_and_a_policy_may_le
     let = gate_of(run, tmp_path / "out", "[gate]\nmax_lost = 0.1\n")
     assert check_of(let, "extent:damage").outcome is Outcome.PASSED
     assert any("1 file cannot be read" in note for note in let.notes)
-    assert "unreadable" in found.to_html()
+    assert "unreadable" in page_with(found)
 
 
 def test_an_unreadable_folder_is_let_pass_only_where_all_may_be_lost(

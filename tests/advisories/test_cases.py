@@ -56,14 +56,14 @@ def told_by(name: str, report: AdvisoryReport | None) -> str:
     return f"{setup}; holds: {held}; not certain: {match.unsure}; would show it: {match.would_show}"
 
 
-@pytest.mark.parametrize("name", first_fast(NAMES, 40))
+@pytest.mark.parametrize("name", first_fast(NAMES, 20))
 def test_an_advisory_fires_on_its_case(name: str) -> None:
     told, run = case(name), CASES / name / "run"
     report = of_setup(run) if told["shows"] == "settings-only" else of_run(run)
     assert strength_of(told["id"], report) is STRENGTHS[told["shows"]], told_by(told["id"], report)
 
 
-@pytest.mark.parametrize("name", first_fast(NAMES, 40))
+@pytest.mark.parametrize("name", first_fast(NAMES, 20))
 def test_it_is_silent_at_the_fixed_version_or_with_the_setting_changed(name: str, tmp_path: Path) -> None:
     told = case(name)
     if "silent_with" not in told:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from judged_runs import share_stores
+from shared_folder import share_stores
 from typer.testing import CliRunner
 
 from ptt.cli.app import app

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from judged_runs import compared_runs, shared_folder
+from judged_runs import compared_runs
+from shared_folder import shared_folder
 
 from ptt import api
 from ptt.diagnostics.compare.comparison import Comparison, late_words, tail_of

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from judged_runs import judged_run
 from rich.console import Console
+from slow_cases import first_fast
 from typer.testing import CliRunner
 
 from ptt import api
@@ -98,7 +99,7 @@ def test_steps_that_do_not_overlap_leave_nothing_to_compare(tmp_path: Path) -> N
     assert "steps 500 to 700 of later do not overlap with those of base" in outputs(found)
 
 
-@pytest.mark.parametrize("last", [1, 3])
+@pytest.mark.parametrize("last", first_fast([1, 3]))
 def test_an_arm_of_few_steps_is_told_of_nothing(tmp_path: Path, last: int) -> None:
     found = api.compare([run(tmp_path / "base"), run(tmp_path / "short", last=last, seed=1)])
     text = outputs(found)
@@ -185,7 +186,7 @@ def test_one_run_in_two_precisions_is_one_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("base", "arm"),
-    [("trl_dpo_healthy", "trl_grpo_slow_env"), ("trl_sft_healthy", "trl_sft_overfit")],
+    first_fast([("trl_dpo_healthy", "trl_grpo_slow_env"), ("trl_sft_healthy", "trl_sft_overfit")]),
 )
 def test_other_kinds_of_training_are_compared_in_what_they_share(base: str, arm: str, tmp_path: Path) -> None:
     found = api.compare([FIXTURES / f"{name}.tar.zst" for name in (base, arm)], out=tmp_path)

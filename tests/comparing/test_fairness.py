@@ -12,7 +12,8 @@ import comparisons
 import numpy as np
 import polars as pl
 import pytest
-from judged_runs import compared_runs, shared_folder
+from judged_runs import compared_runs
+from shared_folder import shared_folder
 from typer.testing import CliRunner
 
 from ptt import api

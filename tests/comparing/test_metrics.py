@@ -64,7 +64,7 @@ def late(comparison: Comparison) -> dict[str, str]:
 
 def test_two_seeds_of_one_setting_differ_in_nothing(tmp_path: Path) -> None:
     wrong = 0
-    for seed in range(0, 8, 2):
+    for seed in (0, 2):
         runs = [write_run(tmp_path / f"{seed}-{one}", made(seed + one)) for one in (0, 1)]
         found = api.compare(runs)
         wrong += found.tables["aggregate_differences"].filter(pl.col("words").is_in(["higher", "lower"])).height

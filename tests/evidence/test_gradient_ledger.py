@@ -15,11 +15,11 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import Story, hump, rising, sequences_of, steady, write_recorder_run
+from html_structure import page_with
 
 from ptt import Diagnosis, compare, diagnose
 from ptt.diagnostics.model import Ledger
 from ptt.reports.run.findings_json import findings_json
-from ptt.reports.run.html import render_html
 
 STEPS, GROUP, EPSILON = 45, 4, 0.2
 STORY = Story(steps=STEPS, sequences=8, head=12, observation=5, tail=20, post=rising(0.1, 2.5), seed=4)
@@ -264,7 +264,7 @@ def test_advantages_follow_from_rewards_by_group(tmp_path: Path) -> None:
 def test_it_stands_under_its_finding_and_in_the_document() -> None:
     diagnosis = judged()[0]
     ledger = ledger_of(diagnosis)
-    page, document = render_html(diagnosis), json.loads(findings_json(diagnosis, ""))["ledger"]
+    page, document = page_with(diagnosis), json.loads(findings_json(diagnosis, ""))["ledger"]
     assert "What the update rests on" in page
     assert document["half_tokens"] == pytest.approx(ledger.half_tokens, rel=1e-5)
     assert [one["guard"] for one in document["guards"]] == [one.guard for one in ledger.guards]

@@ -234,7 +234,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", first_fast(CASES, 8))
+@pytest.mark.parametrize("case", first_fast(CASES, 4))
 def test_the_course_of_a_mismatch_names_its_cause(case: str, tmp_path: Path) -> None:
     cause, metrics, settings = CASES[case]
     found = named(tmp_path, metrics, settings)

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import NO_SAMPLES, tails_of, tokens_of, write_recorder_run
+from html_structure import page_with
 from slow_cases import first_fast
 
 from ptt import api
@@ -21,7 +22,6 @@ from ptt.diagnostics.model import Support, SupportShare
 from ptt.diagnostics.store.findings_file import read_findings
 from ptt.reports.redact.redact import redacted
 from ptt.reports.run.findings_json import findings_json
-from ptt.reports.run.html import render_html
 from ptt.reports.text.support import support_sentences
 
 STEPS, SEQUENCES, GROUP = 48, 16, 4
@@ -222,7 +222,7 @@ def test_reports_tell_it_and_findings_json_is_read_back(tmp_path: Path) -> None:
     told = json.loads(text)["support"]
     assert told["follows"] == "errors"
     assert {share["cause"] for share in told["shares"]} == {"errors", "novelty", "length", "exposure"}
-    page = render_html(diagnosis)
+    page = page_with(diagnosis)
     assert page.count("The late tail after tools follows failed calls") == 2  # under its finding, and behind the tail
     assert page.count('id="support-finding-') == 2  # title and description of one plot
     again = read_findings(tmp_path / "findings.json").support

@@ -50,7 +50,8 @@ def source(
     )
 
 
-@pytest.mark.parametrize("ending", first_fast(["tar", "tar.zst"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["tar", "tar.zst"])
 def test_a_torn_archive_leaves_the_gate_blind_where_the_whole_one_passes(ending: str, tmp_path: Path) -> None:
     whole = tar_of(WELL, tmp_path / "run.tar") if ending == "tar" else ARCHIVED
     torn = tmp_path / f"torn.{ending}"

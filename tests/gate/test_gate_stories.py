@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gate_samples import check_of, gated
-from judged_runs import opened_run, shared_folder
+from judged_runs import opened_run
+from shared_folder import shared_folder
 
 from ptt import api
 from ptt.diagnostics.errors import InputError, SettingsError

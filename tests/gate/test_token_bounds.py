@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from builders import Story, growing, sequences_of, steady, write_recorder_run
 from gate_samples import check_of, gated
+from slow_cases import first_fast
 
 from ptt import api
 from ptt.diagnostics.gate.baseline.file import read_baseline, text_of
@@ -54,7 +55,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, Loade
     ("window", "first", "last"),
     [("early", 1, 20), ("mid", 21, 40), ("late", 41, 60), ("all", 1, 60), ("last 15", 46, 60)],
 )
-@pytest.mark.parametrize("quantile", ["p95", "p99"])
+@pytest.mark.parametrize("quantile", first_fast(["p99", "p95"]))
 def test_a_tail_is_the_percentile_of_all_tokens_of_its_window(
     grown: tuple[pl.DataFrame, LoadedRun], window: str, first: int, last: int, quantile: str
 ) -> None:

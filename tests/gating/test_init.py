@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from judged_runs import share_stores
+from shared_folder import share_stores
 from typer.testing import Result
 
 ROOT = Path(__file__).parents[2]

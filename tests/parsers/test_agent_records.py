@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import time
@@ -10,11 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from parser_samples import checked, losses, parser_named, run_file, table, takers
-from samples_calls import jsonl
+from samples_calls import jsonl, parquet
 from samples_chats import TOOL
 from slow_cases import first_fast
 
@@ -27,12 +24,6 @@ SAID: list[dict[str, Any]] = [
     {"speaker": "environment", "utterance": "1 kg"},
     {"speaker": "agent", "utterance": "one is 1 kg"},
 ]
-
-
-def parquet(records: list[dict[str, Any]]) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(records), sink)
-    return sink.getvalue()
 
 
 def test_a_prompt_kept_beside_its_answer_as_json_text_is_its_prompt(tmp_path: Path) -> None:

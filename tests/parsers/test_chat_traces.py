@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from parser_samples import SAMPLES, checked, losses, parser_named, pieces_of, read_as, run_file, table, takers
-from samples_calls import jsonl
+from samples_calls import jsonl, parquet
 from samples_chats import ANSWER, BATCH, BFCL_SCORE, BFCL_TURNS, BLOCKS, GYM, ITEMS, MESSAGES, SHAREGPT
 
 from ptt.diagnostics.parsers import RunFile
@@ -43,16 +40,10 @@ def counted(messages: list[dict[str, Any]]) -> tuple[int, int]:
     return len(turns), sum(json.dumps(turn).count('"arguments"') for turn in turns)
 
 
-def table_of(records: list[dict[str, Any]]) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(records), sink)
-    return sink.getvalue()
-
-
 LONG = {"content": "x" * 90_000, "role": "system"}  # longer than the bytes by which formats are recognised
 VARIANTS: dict[str, bytes] = {
-    "table.parquet": table_of([{"id": at, "messages": chat} for at, chat in enumerate(CHATS)]),
-    "spelt.parquet": table_of([{"id": at, "messages": json.dumps(chat)} for at, chat in enumerate(CHATS)]),
+    "table.parquet": parquet([{"id": at, "messages": chat} for at, chat in enumerate(CHATS)]),
+    "spelt.parquet": parquet([{"id": at, "messages": json.dumps(chat)} for at, chat in enumerate(CHATS)]),
     "long.json": jsonl([{"messages": [LONG, *CHATS[0]]}, {"messages": CHATS[1]}]),
     "long_list.json": document([{"messages": [LONG, *CHATS[0]]}, {"messages": CHATS[1]}]),
     "long_line.json": json.dumps({"messages": [LONG, *CHATS[0]]}).encode(),

@@ -85,7 +85,7 @@ def drawn_long_table(drawn: random.Random) -> str:
 
 
 @pytest.mark.parametrize("draw", [drawn_table, drawn_long_table])
-@pytest.mark.parametrize("seed", first_fast(range(24), 8))
+@pytest.mark.parametrize("seed", first_fast(range(24), 4))
 def test_a_table_read_as_columns_has_the_values_and_losses_of_its_cells(
     seed: int, draw: Callable[[random.Random], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,7 +136,7 @@ def test_a_page_that_holds_more_than_the_footer_says_is_taken_at_its_word(tmp_pa
     assert counts == {"step": 1, "model_mask": 100_000, "policy_logp": 100_000, "ref_logp": 100_000}
 
 
-@pytest.mark.parametrize("version", first_fast(["1.0", "2.0"], 2))
+@pytest.mark.parametrize("version", first_fast(["2.0", "1.0"]))
 @pytest.mark.parametrize("statistics", [True, False])
 def test_headers_of_sound_files_add_up_to_their_footers(tmp_path: Path, version: str, statistics: bool) -> None:
     columns = {

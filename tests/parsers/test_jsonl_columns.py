@@ -133,7 +133,7 @@ def assert_columns_are_as_lines(path: Path, *, size: int, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("draw", [drawn_log, drawn_long_log])
-@pytest.mark.parametrize("seed", first_fast(range(40), 10))
+@pytest.mark.parametrize("seed", first_fast(range(40), 5))
 def test_a_log_read_as_columns_has_the_values_and_losses_of_its_lines(
     seed: int, draw: Callable[[random.Random], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

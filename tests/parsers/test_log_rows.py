@@ -8,11 +8,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from parser_samples import losses, parser_named, pieces_of, run_file, table, takers
+from parser_samples import facts_of, losses, parser_named, pieces_of, run_file, table, takers
 
 import ptt
 from ptt.diagnostics.errors import InputError
-from ptt.diagnostics.parsers.io.interface import Context
 from ptt.diagnostics.store.scan import read_table
 
 
@@ -146,10 +145,6 @@ def test_a_separator_in_quotes_tears_no_row(tmp_path: Path) -> None:
     assert curve(path, "loss") == [(at, at / 8) for at in range(1, 8)]
 
 
-def facts(path: Path) -> dict[str, Any]:
-    return {key: value for piece in pieces_of(path) if isinstance(piece, Context) for key, value in piece.facts.items()}
-
-
 LENGTHS: dict[str, tuple[str, str, dict[str, int]]] = {
     "Spinning Up": ("config.json", '{"epochs": 10, "pi_lr": 0.0003}', {"planned_epochs": 10}),
     "Lightning": ("hparams.yaml", "lr: 0.001\nmax_epochs: 20\n", {"planned_epochs": 20}),
@@ -167,7 +162,7 @@ LENGTHS: dict[str, tuple[str, str, dict[str, int]]] = {
 @pytest.mark.parametrize("case", LENGTHS)
 def test_how_long_a_run_was_to_be_is_read(tmp_path: Path, case: str) -> None:
     name, text, expected = LENGTHS[case]
-    assert facts(written(tmp_path, name, text)).items() >= expected.items()
+    assert facts_of(written(tmp_path, name, text)).items() >= expected.items()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +177,7 @@ def test_how_long_a_run_was_to_be_is_read(tmp_path: Path, case: str) -> None:
 )
 def test_what_sets_the_engine_apart_is_read(tmp_path: Path, name: str, text: str) -> None:
     expected = {"enable_prefix_caching": True, "temperature": 0.7, "lora_rank": 16}
-    assert facts(written(tmp_path, name, text)) == expected
+    assert facts_of(written(tmp_path, name, text)) == expected
 
 
 @pytest.mark.parametrize("name", ["package.json", "config.toml"])
@@ -192,8 +187,8 @@ def test_other_files_are_no_settings(tmp_path: Path, name: str) -> None:
 
 def test_a_row_that_says_so_ends_a_log(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [*({"step": at, "loss": 0.5} for at in range(4)), {"event": "done"}]
-    assert facts(written(tmp_path, "log.jsonl", jsonl(rows)))["status"] == "completed"
-    assert "status" not in facts(written(tmp_path, "open.jsonl", jsonl([*rows, {"step": 4, "loss": 0.5}])))
+    assert facts_of(written(tmp_path, "log.jsonl", jsonl(rows)))["status"] == "completed"
+    assert "status" not in facts_of(written(tmp_path, "open.jsonl", jsonl([*rows, {"step": 4, "loss": 0.5}])))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +216,7 @@ def test_the_batches_of_an_epoch_do_not_hide_each_other(tmp_path: Path) -> None:
     rows = "".join(f"epoch:  {at // 5} loss:  {at / 8}\n" for at in range(15))
     path = written(tmp_path, "nohup.out", rows)
     assert curve(path, "loss") == [(at + 1, at / 8) for at in range(15)]
-    assert facts(path)["row_unit"] == "row"
+    assert facts_of(path)["row_unit"] == "row"
 
 
 def test_one_of_several_seeds_in_a_file_is_judged_and_their_number_told(tmp_path: Path) -> None:

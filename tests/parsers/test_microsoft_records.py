@@ -7,19 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from parser_samples import CRITICAL, MICROSOFT_RUN, POSTMORTEM, RESUMED, pieces_of, table
+from parser_samples import CRITICAL, MICROSOFT_RUN, POSTMORTEM, RESUMED, facts_of, pieces_of, table
 
-from ptt.diagnostics.parsers import Context, Lost
+from ptt.diagnostics.parsers import Lost
 
 
 def written(folder: Path, name: str, found: dict[str, Any]) -> Path:
     path = folder / name
     path.write_text(json.dumps(found, indent=2), encoding="utf-8")
     return path
-
-
-def facts_of(path: Path) -> dict[str, Any]:
-    return {key: value for piece in pieces_of(path) if isinstance(piece, Context) for key, value in piece.facts.items()}
 
 
 def said(path: Path) -> list[tuple[int | None, str, str]]:

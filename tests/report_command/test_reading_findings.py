@@ -151,7 +151,13 @@ def test_keys_that_a_later_release_adds_are_passed_over(tmp_path: Path) -> None:
     assert read_findings(written(tmp_path / "a.json", more)) == read_findings(written(tmp_path / "b.json", GOOD))
 
 
-@pytest.mark.parametrize("way", leaves(GOOD), ids=lambda way: ".".join(map(str, way)))
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(way, id=".".join(map(str, way)), marks=pytest.mark.slow if place % 3 else ())
+        for place, way in enumerate(leaves(GOOD))
+    ],
+)
 def test_whatever_stands_in_a_field_is_read_or_refused(way: tuple[Any, ...], tmp_path: Path) -> None:
     """What is read can be shown; what is refused is named."""
     for value in OTHERS:

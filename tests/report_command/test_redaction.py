@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 from builders import growing
+from html_structure import page_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -412,7 +413,7 @@ def test_a_runs_name_is_hidden_whatever_it_is(name: str, judged: dict[str, api.D
     assert re.fullmatch(r"redacted-[0-9a-f]{8}", made.run.name)
     assert re.fullmatch(r"file-[0-9a-f]{8}\.txt", made.sources[-1].path)
     assert made.sources[-1].note is None
-    page = render_html(made)
+    page = page_with(made)
     title = re.search(r"<title>(.*?)</title>", page)
     assert title is not None
     assert made.run.name in title[1]
@@ -440,10 +441,10 @@ def test_crashes_tell_their_kind_and_our_line_alone(judged: dict[str, api.Diagno
 @pytest.mark.slow
 def test_the_report_says_that_it_is_redacted(judged: dict[str, api.Diagnosis]) -> None:
     made = redacted(judged["healthy"], salt="s")
-    assert render_html(made).count("Redacted. Texts of the run are left out") == 1
+    assert page_with(made).count("Redacted. Texts of the run are left out") == 1
     assert "> Redacted. Texts of the run are left out" in postmortem(made, {})
     assert re.fullmatch(r"redacted-[0-9a-f]{8}", made.run.name)
-    assert "Redacted." not in render_html(judged["healthy"])
+    assert "Redacted." not in page_with(judged["healthy"])
 
 
 def test_our_own_sentences_are_ours(judged: dict[str, api.Diagnosis]) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from browsers import chromium
 
 from ptt.diagnostics.model import Diagnosis
 
@@ -33,9 +31,3 @@ def samples() -> dict[str, Diagnosis]:
 def golden_dir() -> Path:
     """Give the folder of recorded outputs."""
     return HERE / "golden"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with chromium(tmp_path_factory.mktemp("profile")) as driver:
-        yield driver

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from browsers import show
 from builders import growing, write_recorder_run
-from html_structure import Structure
+from html_structure import Structure, page_with
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -88,7 +88,7 @@ def printed(diagnosis: Diagnosis) -> str:
 @pytest.mark.parametrize("audit", [None, ()])
 def test_without_an_audit_nothing_is_said_of_one(audit: tuple[()] | None, samples: dict[str, Diagnosis]) -> None:
     diagnosis = replace(samples["baseline"], audit=audit, tables={})
-    assert "recomputed" not in render_html(diagnosis).split("</style>")[1].lower()
+    assert "recomputed" not in page_with(diagnosis).split("</style>")[1].lower()
     assert "Recomputed" not in printed(diagnosis)
     assert "recomputed" not in postmortem(diagnosis, {})
 
@@ -119,7 +119,7 @@ def test_a_difference_with_a_finding_opens_the_section_and_leads_to_it(audited: 
     assert 'id="finding-1"' in page
     assert '<a href="#recomputed">' in page
     for quiet in ((CLIP, KL), (replace(ENTROPY, finding="not-found-here"),)):
-        page = render_html(replace(audited, audit=quiet))
+        page = page_with(replace(audited, audit=quiet))
         assert '<details class="chapter"><summary><h2 id="h-recomputed">' in page
         assert "<b>Differs</b></a>" not in page
 
@@ -164,7 +164,7 @@ def test_one_line_says_what_the_trainer_computes(
 def test_rows_of_a_log_are_no_steps(audited: Diagnosis) -> None:
     rows = replace(audited, run=replace(audited.run, step_unit="row"))
     assert "entropy differs since row 241" in printed(rows)
-    page = render_html(rows)
+    page = page_with(rows)
     assert "since row 241" in page
     assert "48 rows" in page
 
@@ -173,7 +173,7 @@ def test_foreign_names_and_texts_are_escaped(audited: Diagnosis) -> None:
     evil = "<script>alert(1)</script>\x1b[31m"
     row = replace(ENTROPY, logged_as=evil, said=evil, reason=evil, quantity=evil)
     unchecked = replace(MISMATCH, logged_as=evil, reason=evil, missing=(evil,))
-    page = render_html(replace(audited, audit=(row, unchecked)))
+    page = page_with(replace(audited, audit=(row, unchecked)))
     assert "<script" not in page
     assert "\x1b" not in page + printed(replace(audited, audit=(row,)))
     assert Structure(page).open == []
@@ -221,7 +221,7 @@ def test_redaction_hashes_the_run_s_own_names_and_keeps_ours(audited: Diagnosis)
     shared = redacted(replace(audited, audit=(own, replace(KL, reduction="mean/model_mask"))), salt="s")
     assert shared.audit is not None
     first, second = shared.audit
-    text = findings_json(shared, "1") + render_html(shared) + printed(shared)
+    text = findings_json(shared, "1") + page_with(shared) + printed(shared)
     assert not re.search("acme|zqorblat", text)
     assert (first.quantity, first.since, first.logged, first.finding) == ("entropy", 241, 0.25, ENTROPY.finding)
     assert first.reason.endswith("is left out")

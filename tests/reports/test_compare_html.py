@@ -12,7 +12,7 @@ import comparisons
 import polars as pl
 import pytest
 from browsers import requested_urls, show
-from html_structure import Structure
+from html_structure import OnDemand, Structure
 from slow_cases import first_fast
 
 from ptt.diagnostics.compare.comparison import Comparison
@@ -24,31 +24,27 @@ from ptt.reports.output import write_text
 MADE: dict[str, Callable[[], Comparison]] = {
     "two": comparisons.two_arms,
     "missing": comparisons.missing_tails,
-    "ten": comparisons.ten_arms,
     "hostile": comparisons.hostile,
     "nothing": comparisons.nothing,
+    "ten": comparisons.ten_arms,
 }
 
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    return {name: render_compare_page(make()).text for name, make in MADE.items()}
+    return OnDemand(lambda name: render_compare_page(MADE[name]()).text)
 
 
 @pytest.fixture(scope="module")
 def read(pages: dict[str, str]) -> dict[str, Structure]:
-    found = {}
-    for name, page in pages.items():
-        found[name] = Structure()
-        found[name].feed(page)
-    return found
+    return OnDemand(lambda name: Structure(pages[name]))
 
 
 def said(structure: Structure) -> str:
     return " ".join(" ".join(structure.text).split())
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", first_fast(MADE, 4))
 def test_page_is_closed_in_itself(name: str, pages: dict[str, str], read: dict[str, Structure]) -> None:
     found = read[name]
     assert found.open == []
@@ -68,7 +64,7 @@ def test_same_comparison_gives_same_page(name: str, pages: dict[str, str]) -> No
     assert render_compare_page(MADE[name]()).text == pages[name]
 
 
-@pytest.mark.parametrize("name", ["two", "missing", "ten", "hostile"])
+@pytest.mark.parametrize("name", first_fast(["two", "missing", "hostile", "ten"], 3))
 def test_every_figure_has_a_caption_and_words_for_who_cannot_see_it(name: str, read: dict[str, Structure]) -> None:
     figures = read[name].figures
     assert len(figures) >= 8
@@ -130,6 +126,7 @@ def test_nan_is_missing_too() -> None:
     assert "nan" not in said(page).lower().split()
 
 
+@pytest.mark.slow
 def test_values_that_are_no_numbers_are_counted() -> None:
     compared = comparisons.two_arms()
     arm = compared.arms[1]
@@ -172,6 +169,7 @@ def test_settings_that_differ_are_shown_and_the_rest_is_folded(pages: dict[str, 
     assert "batch_size" in text
 
 
+@pytest.mark.slow
 def test_seeds_of_an_arm_are_said(read: dict[str, Structure]) -> None:
     assert "not the difference between seeds" in said(read["two"])
     assert "3 unstable" in said(read["ten"])
@@ -194,7 +192,7 @@ def test_figures_are_written_as_files(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def urls(pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("compared")
-    return {name: write_text(folder / f"{name}.html", page).as_uri() for name, page in pages.items()}
+    return OnDemand(lambda name: write_text(folder / f"{name}.html", pages[name]).as_uri())
 
 
 @pytest.mark.slow
@@ -220,6 +218,7 @@ return [...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth >
 });"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 500])
 def test_a_table_that_goes_on_outside_its_box_shows_it(width: int, browser: Any, urls: dict[str, str]) -> None:
     show(browser, urls["missing"], width=width)
@@ -228,6 +227,7 @@ def test_a_table_that_goes_on_outside_its_box_shows_it(width: int, browser: Any,
     assert all(each == ["auto", ["local", "local", "scroll", "scroll"], 4] for each in found)
 
 
+@pytest.mark.slow
 def test_a_name_leaves_a_narrow_screen_to_the_numbers(browser: Any, urls: dict[str, str]) -> None:
     show(browser, urls["missing"], width=500)
     share = "const row = document.querySelector('#growth tbody tr'); return row.cells[0].offsetWidth / 500"
@@ -246,7 +246,8 @@ const lines = [...document.querySelectorAll('.swatch path:last-child')].map(
 return {texts: Math.min(...texts), lines: Math.min(...lines), seen: texts.length, card: card};"""
 
 
-@pytest.mark.parametrize("scheme", first_fast(["light", "dark"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_figures_can_be_read_in_every_light(scheme: str, browser: Any, urls: dict[str, str]) -> None:
     show(browser, urls["ten"], scheme=scheme)
     found = browser.execute_script(CONTRASTS)

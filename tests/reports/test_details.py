@@ -9,13 +9,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 from builders import Story, growing, sequences_of, stepped, tokens_of
+from html_structure import page_with
 from slow_cases import first_fast
 
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.tail_details import gather_details
 from ptt.diagnostics.model import Diagnosis
 from ptt.diagnostics.store.scan import read_table
-from ptt.reports.figures import exposure
+from ptt.reports.figures import BEHIND_THE_TAIL, exposure, timeline
 from ptt.reports.run.answers import happened
 from ptt.reports.run.html import render_html
 from ptt.reports.run.tail_details import Part, details
@@ -42,13 +43,17 @@ def behind(samples: dict[str, Diagnosis]) -> Diagnosis:
     return replace(samples["baseline"], tables={**samples["baseline"].tables, **tables(frame)})
 
 
+def page_behind(diagnosis: Diagnosis) -> str:
+    return page_with(diagnosis, behind=BEHIND_THE_TAIL)
+
+
 def section(page: str) -> str:
     found = re.search(r'<section id="behind".*?</section>', page, flags=re.DOTALL)
     return found[0] if found else ""
 
 
 def test_the_section_is_folded_below_findings_and_figures(behind: Diagnosis) -> None:
-    page = render_html(behind)
+    page = page_with(behind, main=(timeline.FIGURE,), behind=BEHIND_THE_TAIL)
     assert (
         page.index('id="findings"') < page.index('id="figures"') < page.index('id="more"') < page.index('id="behind"')
     )
@@ -67,7 +72,7 @@ def test_the_section_is_folded_below_findings_and_figures(behind: Diagnosis) -> 
 
 @pytest.mark.parametrize("name", first_fast(["baseline", "cannot_say", "hostile"]))
 def test_without_its_tables_nothing_is_shown(name: str, samples: dict[str, Diagnosis]) -> None:
-    assert section(render_html(samples[name])) == ""
+    assert section(page_behind(samples[name])) == ""
 
 
 def test_empty_tables_show_nothing(behind: Diagnosis) -> None:
@@ -75,7 +80,7 @@ def test_empty_tables_show_nothing(behind: Diagnosis) -> None:
     bare = replace(behind, tables=empty)
     assert details(bare) == ()
     assert answer(bare) == ""
-    assert section(render_html(bare)) == ""
+    assert section(page_behind(bare)) == ""
 
 
 def test_the_sentence_names_the_larger_part_first(samples: dict[str, Diagnosis]) -> None:
@@ -240,12 +245,12 @@ def test_foreign_text_is_escaped(behind: Diagnosis) -> None:
         names = ("path", "sample_id", "group_id", "value", "guard", "level", "reason", "text")
         texts = [column for column in names if frame.schema.get(column) == pl.String]
         spoilt[name] = frame.with_columns(pl.lit(HOSTILE).alias(column) for column in texts)
-    shown = section(render_html(replace(behind, tables=spoilt)))
+    shown = section(page_behind(replace(behind, tables=spoilt)))
     assert "<script" not in shown
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[31m\\u202e{{ 7*7 }}" in shown
     assert not [letter for letter in shown if letter != "\n" and not letter.isprintable() and letter != "\u202f"]
     long = behind.tables["top_sequences"].with_columns(path=pl.lit("n" * 5000))
-    assert len(section(render_html(replace(behind, tables={"top_sequences": long})))) < 5000
+    assert len(section(page_behind(replace(behind, tables={"top_sequences": long})))) < 5000
 
 
 @pytest.mark.slow

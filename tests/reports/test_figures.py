@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from builders import growing, write_recorder_run
+from html_structure import page_with
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from slow_cases import first_fast
@@ -98,7 +99,7 @@ def test_one_panel_of_effective_sample_sizes_comes_first_on_one_axis(passed: Dia
     (panel,) = effective_sample_size.FIGURE.panels(passed)
     assert panel.title == "Sequence level, weights ref/policy"
     assert len(effective_sample_size.OTHERS.panels(passed)) == 3
-    page = render_html(passed)
+    page = page_with(passed, main=(effective_sample_size.FIGURE, effective_sample_size.OTHERS))
     assert page.index("<details", page.index('id="effective_sample_size"')) < page.index('id="other_weights"')
 
 
@@ -128,7 +129,7 @@ def test_an_estimate_at_its_floor_is_not_drawn_and_said_to_tell_nothing(
 
 @pytest.mark.parametrize("scheme", first_fast(["light", "dark"]))
 def test_text_in_figures_stands_out_from_paper(scheme: str, samples: dict[str, Diagnosis]) -> None:
-    light, dark = re.findall(r":root \{(.*?)\}", render_html(samples["baseline"]), re.DOTALL)[:2]
+    light, dark = re.findall(r":root \{(.*?)\}", page_with(samples["baseline"]), re.DOTALL)[:2]
     colours = dict(re.findall(r"(--fig-[a-z]+): (#\w{6})", light if scheme == "light" else dark))
     paper = luminance(colours["--fig-paper"])
     written = ("ink", "muted", "text", "post", "other", "critical", "high", "medium", "low")

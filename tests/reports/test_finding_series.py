@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from html_structure import page_with
 from judged_runs import judged_runs
 
 from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity
@@ -136,11 +137,11 @@ def test_each_root_of_weight_opens_with_its_plot_and_paths_stay_in_their_box() -
 
 
 def test_what_follows_is_folded_below_its_root_in_one_line(samples: dict[str, Diagnosis]) -> None:
-    page = render_html(samples["cascade"])
+    page = page_with(samples["cascade"])
     assert len(re.findall(r"<details class=\"line", page)) == len(samples["cascade"].findings) - page.count("<article")
     assert page.index('id="more"') > page.rindex('<details class="line')
 
 
 def test_a_finding_without_a_curve_says_so(samples: dict[str, Diagnosis]) -> None:
-    page = render_html(samples["cascade"])
+    page = page_with(samples["cascade"])
     assert "No plot: this finding rests on samples, settings or counts" in page

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from html_structure import Structure
+from html_structure import OnDemand, Structure, page_with
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from slow_cases import first_fast
 
 from ptt.diagnostics.model import Diagnosis
-from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES, aggregates
+from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES, aggregates, timeline
 from ptt.reports.figures.axes import spans_powers, spike_cutoff
 from ptt.reports.figures.drawing import write_figures
 from ptt.reports.figures.panels import Panel
@@ -26,15 +26,15 @@ from ptt.reports.figures.style import figure_style
 from ptt.reports.output import write_text, write_with
 from ptt.reports.run.html import render_html
 
-NAMES = ("baseline", "healthy", "cannot_say", "collapse", "crashed", "cascade", "hostile")
+NAMES = ("baseline", "cannot_say", "cascade", "hostile", "healthy", "collapse", "crashed")
 
 
 @pytest.fixture(scope="module")
 def pages(samples: dict[str, Diagnosis]) -> dict[str, str]:
-    return {name: render_html(samples[name]) for name in NAMES}
+    return OnDemand(lambda name: render_html(samples[name]))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", first_fast(NAMES, 4))
 def test_page_is_closed_in_itself(name: str, pages: dict[str, str]) -> None:
     found = Structure(pages[name])
     assert found.open == []
@@ -47,12 +47,12 @@ def test_page_is_closed_in_itself(name: str, pages: dict[str, str]) -> None:
     assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in pages[name]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", first_fast(NAMES, 4))
 def test_page_is_small(name: str, pages: dict[str, str]) -> None:
     assert len(pages[name].encode("utf-8")) < 700_000
 
 
-@pytest.mark.parametrize("name", first_fast(["baseline", "hostile"]))
+@pytest.mark.parametrize("name", first_fast(["cannot_say", "baseline", "hostile"]))
 def test_same_diagnosis_gives_same_page(name: str, pages: dict[str, str], samples: dict[str, Diagnosis]) -> None:
     assert render_html(samples[name]) == pages[name]
 
@@ -78,12 +78,12 @@ def test_colours_of_the_page_drawings_are_properties(pages: dict[str, str]) -> N
     assert not re.findall(r"(?:fill|stroke): (?!none|var\()[^;\"]+", drawings)
 
 
-def test_absent_figures_say_why(pages: dict[str, str]) -> None:
+def test_absent_figures_say_why(pages: dict[str, str], samples: dict[str, Diagnosis]) -> None:
     titles = "Tail emergence over training; Distributions by window; Effective sample size"
     reason = "No sequence holds an observation between model tokens."
     assert pages["cannot_say"].count(f"Not drawn: {titles}. {reason}") == 1
     assert pages["cannot_say"].count('<figure id="') == 1
-    assert pages["crashed"].count("ZeroDivisionError: division by zero") == 1
+    assert page_with(samples["crashed"]).count("ZeroDivisionError: division by zero") == 1
 
 
 @pytest.mark.parametrize("frames", [{}, {name: pl.DataFrame() for name in ("tail_emergence", "ecdf", "ess")}])
@@ -110,7 +110,7 @@ def test_unusable_values_are_left_out(samples: dict[str, Diagnosis]) -> None:
 def test_that_nothing_needs_to_be_done_is_a_step_too(samples: dict[str, Diagnosis]) -> None:
     found = samples["cannot_say"]
     quiet = replace(found, findings=(), verdict=replace(found.verdict, next=()))
-    assert "Nothing needs to be done" in render_html(quiet)
+    assert "Nothing needs to be done" in page_with(quiet)
 
 
 @pytest.mark.slow
@@ -147,7 +147,9 @@ def test_the_timeline_holds_every_finding_from_low_on(pages: dict[str, str], sam
 def test_a_run_without_steps_has_no_timeline_but_says_so(samples: dict[str, Diagnosis]) -> None:
     base = samples["cascade"]
     undated = tuple(replace(finding, onset_step=None, onset_interval=None) for finding in base.findings)
-    page = render_html(replace(base, run=replace(base.run, first_step=None, last_step=None), findings=undated))
+    page = page_with(
+        replace(base, run=replace(base.run, first_step=None, last_step=None), findings=undated), main=(timeline.FIGURE,)
+    )
     assert '<figure id="timeline"' not in page
     assert "Not drawn: What broke when. The run records no steps, so findings have no place in time." in page
 
@@ -158,7 +160,7 @@ def test_a_run_of_many_findings_draws_the_worst_and_lists_the_rest(samples: dict
         replace(base.findings[-1], id=f"note-{index}", onset_step=10 * index, onset_interval=None)
         for index in range(30)
     )
-    page = render_html(replace(base, findings=(*base.findings, *more)))
+    page = page_with(replace(base, findings=(*base.findings, *more)), main=(timeline.FIGURE,))
     assert "The 24 worst of 43 findings are drawn." in page
     assert "Findings in order of time (43 rows)" in page
 
@@ -188,7 +190,7 @@ def test_a_spike_of_the_mean_is_marked_with_its_height(samples: dict[str, Diagno
         .then(0.02 + 1e-5 * pl.col("step"))
         .otherwise("mean")
     )
-    page = render_html(replace(base, tables={**base.tables, "aggregates": frame}))
+    page = page_with(replace(base, tables={**base.tables, "aggregates": frame}), main=(aggregates.FIGURE,))
     assert ">mean 4.5 at 300" in page
     assert "If spikes would flatten the rest of a curve" in page
 

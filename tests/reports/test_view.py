@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from builders import finding_of, healthy_diagnosis, run_of
+from html_structure import page_with
 
 from ptt.diagnostics.model import Answer, Diagnosis, Link, NotJudged, Source
 from ptt.diagnostics.store.findings_file import read_findings
 from ptt.reports.run.answers import happened, replies
 from ptt.reports.run.findings_json import findings_json
-from ptt.reports.run.html import render_html
 from ptt.reports.run.view import absent, conditions, finding_views, first_broken, lanes, source_groups
 from ptt.reports.text.names import joined, runs, sentence
 from ptt.reports.text.numbers import count, limit_value, number, p_value, percent, times, with_unit
@@ -185,7 +185,7 @@ def test_not_found_names_the_condition_that_failed(samples: dict[str, Diagnosis]
 
 
 def test_cannot_say_is_never_called_healthy(samples: dict[str, Diagnosis]) -> None:
-    assert '<span class="word">Cannot say</span>' in render_html(samples["cannot_say"])
+    assert '<span class="word">Cannot say</span>' in page_with(samples["cannot_say"])
     assert "could not be judged" in " ".join(happened(samples["cannot_say"]))
     assert {answer for _, _, answer in conditions(samples["cannot_say"])} == {"cannot say"}
     assert "healthy" not in first_broken(samples["cannot_say"]).replace("nor the whole to be healthy", "")
@@ -218,7 +218,7 @@ def test_causes_stand_in_order_of_time_notes_last(samples: dict[str, Diagnosis])
 
 def test_a_finding_keeps_its_parts_apart(samples: dict[str, Diagnosis]) -> None:
     views = finding_views(samples["cascade"])
-    page = render_html(samples["cascade"])
+    page = page_with(samples["cascade"])
     assert views[0].numbers["Suspected onset"] == "Step 18; 95% interval 14 to 22"
     assert "<dt>What would confirm it</dt><dd><ul><li>Rerun 20 steps" in page
     steps = "<ol><li>Bound the lag at two versions.</li><li>Only then look at the learning rate.</li></ol>"
@@ -235,7 +235,7 @@ def test_a_line_that_records_the_missing_stands_once_with_all_it_answers(samples
         for index in range(25)
     ]
     alone = NotJudged(id="alone", link=Link.CRITIC, reason="no value is logged", enable="log the value")
-    page = render_html(dataclasses.replace(base, not_judged=(alone, *asked)))
+    page = page_with(dataclasses.replace(base, not_judged=(alone, *asked)))
     assert page.count("Log the widget of each step.") == page.count("No widget is logged.") == 1
     assert all(f"<code>check-{index}</code>" in page for index in range(25))
     assert page.index("Log the widget") < page.index("Log the value.")
@@ -250,7 +250,7 @@ def test_a_long_name_may_break_between_its_parts_alone() -> None:
 
 
 def test_what_does_not_apply_is_one_line_a_link(samples: dict[str, Diagnosis]) -> None:
-    page = render_html(samples["cascade"])
+    page = page_with(samples["cascade"])
     asked = [item.id for item in samples["cascade"].not_judged if item.applies]
     assert len(asked) == 4
     assert all(f"<code>{name}</code>" in page for name in asked)
@@ -266,7 +266,7 @@ def test_the_signature_is_not_asked_of_training_that_samples_nothing(samples: di
     base = samples["cannot_say"]
     absent = dataclasses.replace(base.not_judged[0], applies=False, reason="DPO training samples nothing")
     made = dataclasses.replace(base, not_judged=(absent, *base.not_judged[1:]))
-    assert "Tail growth after tool calls: <b>does not apply</b>" in render_html(made)
+    assert "Tail growth after tool calls: <b>does not apply</b>" in page_with(made)
     assert conditions(made) == []
     assert "does not apply to this training" in " ".join(happened(made))
 

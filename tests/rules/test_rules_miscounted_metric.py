@@ -102,7 +102,7 @@ MISCOUNTS: dict[str, tuple[str, Callable[[Sequence[Row]], float], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", first_fast(MISCOUNTS, 4))
+@pytest.mark.parametrize("case", first_fast(MISCOUNTS, 2))
 def test_a_known_way_of_miscounting_is_a_finding(case: str, tmp_path: Path) -> None:
     name, value, words = MISCOUNTS[case]
     steps = run_rows(seed=2)

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import Array, evidence_of, series_of
-from rule_cases import finding, level
+from rule_cases import finding, jump, level
 from samples_calls import jsonl
 
 import ptt
@@ -56,10 +56,6 @@ def ranks_of(values: Mapping[int, Array], *, name: str = "phase/forward", **colu
         for step, value in enumerate(series.tolist(), start=1)
     ]
     return gather_machines(pl.DataFrame(schema=METRICS), pl.DataFrame(rows, schema=RANKS), WideMetrics(Path()))
-
-
-def jump(early: float, late: float, *, at: int = 50, count: int = 100) -> Array:
-    return np.concatenate([level(early, at), level(late, count - at, seed=2)])
 
 
 def test_times_of_nothing_are_no_level_to_slow_down_from() -> None:

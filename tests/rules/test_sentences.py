@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from builders import aggregates, evidence_of
+from slow_cases import first_fast
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
@@ -37,8 +38,11 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("family", [None, *Family])
+CASES = [*((shape, None) for shape in SHAPES), *(("wild", family) for family in Family)]
+REST = [(shape, family) for shape in SHAPES for family in Family if (shape, family) not in CASES]
+
+
+@pytest.mark.parametrize(("shape", "family"), first_fast([*CASES, *REST], len(CASES)))
 def test_no_sentence_holds_a_value_that_is_none(shape: str, family: Family | None) -> None:
     metrics = dict.fromkeys(every_metric(), SHAPES[shape])
     ended = Event(step=None, kind="exit", text="exit code 1", source="run.wandb")

@@ -63,7 +63,7 @@ NOISE: dict[str, Callable[[Generator, int], Array]] = {
 }
 
 
-@pytest.mark.parametrize("count", [40, 100, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", first_fast([40, 100, 300]))
 @pytest.mark.parametrize("kind", NOISE)
 def test_noise_raises_no_more_alarms_than_stated(kind: str, count: int) -> None:
     generator = np.random.default_rng([count, len(kind)])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsers import chromium, requested_urls, show
+from browsers import requested_urls, show
 from trace_diagnoses import SAMPLES, failing_traces, healthy_traces
 
 from ptt.diagnostics.traces.compare import TraceSide, compare_traces
@@ -18,12 +17,6 @@ from ptt.reports.traces.html import render_traces
 pytestmark = pytest.mark.slow
 NAMES = (*SAMPLES, "compared")
 OPEN = "document.querySelectorAll('details').forEach(d => { d.open = true })"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with chromium(tmp_path_factory.mktemp("profile")) as driver:
-        yield driver
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import evidence_of, finding_of, run_of, series_of
+from html_structure import page_with
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -398,7 +399,7 @@ def test_a_run_dir_from_end_to_end(tmp_path: Path) -> None:
     assert roles_of(found)["last_healthy"]["path"] == "global_step_50"
     assert ptt.diagnose(tmp_path).tables["checklists"].equals(found.tables["checklists"])
     assert any("global_step_50" in step for step in found.verdict.next)
-    assert "global_step_50 (step 50)" in found.to_html().replace("<wbr>", "")
+    assert "global_step_50 (step 50)" in page_with(found).replace("<wbr>", "")
 
 
 def test_evidence_alone_makes_all_tables() -> None:

@@ -7,11 +7,11 @@ import numpy as np
 import polars as pl
 import pytest
 from builders import Story, sequences_of, steady, stepped, write_recorder_run
+from html_structure import page_with
 
 from ptt import Diagnosis, diagnose
 from ptt.diagnostics.store.findings_file import read_findings
 from ptt.reports.run.findings_json import findings_json
-from ptt.reports.run.html import render_html
 
 STEPS = 80
 SAID = "It could have been stopped at step"
@@ -40,7 +40,7 @@ def test_a_run_whose_tail_grew_could_have_been_stopped_soon_after(fault: Diagnos
 def test_its_page_and_its_findings_say_so(fault: Diagnosis, tmp_path: Path) -> None:
     assert fault.stop_replay is not None
     said = f"{SAID} {fault.stop_replay.step} of {STEPS}, at one false stop in 100 runs."
-    page = render_html(fault)
+    page = page_with(fault)
     assert said in page
     assert "Cap the mean KL at 0.04" in page
     written = findings_json(fault, "0")
@@ -56,7 +56,7 @@ def test_a_healthy_run_would_have_gone_to_its_end(tmp_path: Path) -> None:
     assert diagnosis.stop_replay is not None
     assert diagnosis.stop_replay.step is None
     assert "tool-tail-growth" in diagnosis.stop_replay.watched
-    assert SAID not in render_html(diagnosis)
+    assert SAID not in page_with(diagnosis)
 
 
 def test_logprobs_that_are_wrong_stop_nothing(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_stop_that_the_whole_run_clears_is_told_nowhere(tmp_path: Path, cut_fr
     diagnosis = diagnose(tmp_path)
     assert diagnosis.stop_replay is not None
     assert (diagnosis.stop_replay.rule, diagnosis.stop) == ("reward-fell", None)
-    page = render_html(diagnosis)
+    page = page_with(diagnosis)
     assert SAID not in page
     assert "What to set so that it does not happen again" not in page
     assert (diagnosis.cost is None) is (cut_from is None)
