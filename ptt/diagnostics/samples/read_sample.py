@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.documents import parse_json, read_at_most
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.metrics.recording import how_to_record

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.flat_lists import as_lists
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray

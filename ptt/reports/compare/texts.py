@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from textwrap import shorten
 from typing import Final
 
@@ -35,6 +35,7 @@ from ptt.diagnostics.compare.comparison import (
     sided,
     tail_of,
 )
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.metrics.catalogue import Kind
 from ptt.reports.output import fields_of, finite_json
 from ptt.reports.text import notebook

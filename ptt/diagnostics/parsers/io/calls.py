@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.flat_lists import as_lists
 from ptt.diagnostics.parsers.io.interface import Piece, Rows
 from ptt.diagnostics.parsers.io.values import INT32, as_number
