@@ -25,7 +25,7 @@ class Lists:
 
     def series(self, name: str, kind: pl.DataType) -> pl.Series:
         """Return the lists as Polars has them."""
-        return pl.Series(name, as_lists(self.values, self.offsets)).cast(kind)
+        return as_lists(self.values, self.offsets).alias(name).cast(kind)
 
 
 AnyInts = npt.NDArray[np.integer[Any]]

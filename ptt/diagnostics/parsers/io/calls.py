@@ -86,7 +86,7 @@ def _list_column(name: str, lists: Sequence[Array | None], masks: Sequence[Array
     with np.errstate(over="ignore"):  # a double beyond float32 is an infinity, and counted as one
         values: Array = np.concatenate(filled).astype(dtype, copy=False)
     offsets = np.cumsum([0, *map(len, filled)])
-    return pl.Series(name, as_lists(values, offsets, hidden=hidden, absent=absent))
+    return as_lists(values, offsets, hidden=hidden, absent=absent).alias(name)
 
 
 def token_array(found: Any) -> Array | None:
