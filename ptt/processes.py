@@ -14,13 +14,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from types import ModuleType
 from typing import Final, TypeVar, cast
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.stopping import END_SIGNALS, PARENT, end_with_parent, temporary_folder
 
 Task = TypeVar("Task")

@@ -28,8 +28,9 @@ PARENT: Final = "PTT_ENDS_WITH"
 """A variable that a process of ours is started with: the number of the process that it ends with. `ptt/__init__.py`
 looks for it, since a process hears of its function only after it has imported all that this needs."""
 
-OBJECTS_PER_COLLECTION: Final = 50_000
-"""Python looks for cycles of garbage after 700 new objects, hundreds of times while a thousand modules are imported."""
+OBJECTS_PER_COLLECTION: Final = 400_000
+"""Python looks for cycles of garbage after 700 new objects: hundreds of times while a thousand modules are imported,
+which alone leave 200,000, and each look at so many takes 80 ms."""
 
 _folders: set[Path] = set()
 

@@ -40,7 +40,7 @@ def test_what_is_laid_end_to_end_is_cut_into_the_same_lists(
     assert values.tolist() == pytest.approx(laid, nan_ok=True, rel=0, abs=0)
     assert (np.diff(offsets) == [len(one) for one in told]).all()
     assert (np.diff(list_offsets(column)) == [len(one) for one in told]).all()
-    again = pl.Series("x", as_lists(values, offsets), dtype=pl.List(kind)) if len(column) else column
+    again = as_lists(values, offsets).alias("x").cast(pl.List(kind)) if len(column) else column
     assert again.equals(column, null_equal=True)
 
 
@@ -52,7 +52,7 @@ def test_what_is_hidden_is_null_and_absent_lists_are(lists: list[list[tuple[int,
     hidden = np.array([hide for _, hide in flat], np.bool_)
     values = np.array([value for value, _ in flat], np.int64)
     offsets = np.cumsum([0, *map(len, lists)])
-    cut = pl.Series("x", as_lists(values, offsets, hidden=hidden, absent=absent))
+    cut = as_lists(values, offsets, hidden=hidden, absent=absent).alias("x")
     wanted = [
         None if gone else [None if hide else value for value, hide in one]
         for one, gone in zip(lists, absent, strict=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from ptt.diagnostics.compare import comparison
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.gate import results
 from ptt.diagnostics.store.diagnosis import NamedTables
 from ptt.diagnostics.traces import model as traces

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -18,6 +18,7 @@ from ptt.diagnostics.check_config import config_report
 from ptt.diagnostics.config import Known as KnownNames
 from ptt.diagnostics.config import Settings, load_settings
 from ptt.diagnostics.custom.files import Report, report_on
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.documents import closest
 from ptt.diagnostics.errors import InputError, SettingsError
 from ptt.diagnostics.evidence.algorithm import Family, algorithm_name

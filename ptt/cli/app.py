@@ -29,7 +29,7 @@ from ptt.cli.options import (
     SourcesOptions,
     WatchOptions,
 )
-from ptt.cli.streams import finish, forgive, give_back_at_once
+from ptt.cli.streams import finish, forgive, give_back_at_once, grow_in_large_steps
 from ptt.cli.traces_options import TracesOptions
 from ptt.diagnostics.errors import GIVE_A_RUN, no_such_path
 from ptt.stopping import collect_seldom, until_stopped
@@ -110,6 +110,7 @@ def _command(name: str) -> Callable[[Callable[[Options], int]], Callable[[Option
         hints = get_type_hints(kind, include_extras=True)
 
         def run(**given: Any) -> None:
+            grow_in_large_steps()
             with plain_errors():
                 code = function(kind(**given))
             raise typer.Exit(code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -44,6 +44,7 @@ from ptt.cli.output import (
 )
 from ptt.cli.streams import print_json
 from ptt.diagnostics.config import Settings
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.errors import SettingsError, SeveralRunsError
 from ptt.diagnostics.gate.judge import decide
 from ptt.diagnostics.gate.results import Outcome, worst

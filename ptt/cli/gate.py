@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import partial
 from itertools import islice
@@ -35,6 +35,7 @@ from ptt.cli.options import GateOptions, GateReports
 from ptt.cli.output import contains, named, output_base, remote_paths, run_folders
 from ptt.cli.streams import print_json
 from ptt.diagnostics.config import FILE_NAME, Settings
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.gate.against_baseline import drift_notes
 from ptt.diagnostics.gate.findings import expired_notes

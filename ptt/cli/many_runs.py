@@ -8,7 +8,6 @@ import tempfile
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
@@ -21,6 +20,7 @@ from ptt.api import REPORT
 from ptt.cli.exits import Exit
 from ptt.cli.output import progress_bar
 from ptt.diagnostics.config import Settings
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.errors import InputError, SettingsError, no_room
 from ptt.diagnostics.gate.results import GatedRun, Outcome
 from ptt.diagnostics.scrub.scrub import Scrubber

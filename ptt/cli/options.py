@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+
+from ptt.diagnostics.definitions import dataclass
 
 
 class EngineName(StrEnum):

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ptt.cli.options import EngineName, ReportOptions
+from ptt.cli.streams import grow_in_large_steps
 from ptt.cli.traces_options import TracesOptions
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.store.archives import is_archive, run_name
@@ -202,6 +203,7 @@ class Artist:
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
         with uninterrupted(), set_for_children(ends_with_us()), without_main():  # which imports more than drawing needs
+            pool.submit(grow_in_large_steps)
             pool.submit(collect_seldom)
             for module in ("ptt.reports.figures.drawing", "ptt.reports.run.drawn"):
                 pool.submit(import_module, module)  # starts the process

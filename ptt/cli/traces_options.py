@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +17,7 @@ from ptt.cli.options import (
     SaltOption,
     SettingsOption,
 )
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.traces.exports.options import (
     MAX_PAIRS_PER_PROMPT,
     Dedupe,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
+
+from ptt.diagnostics.definitions import dataclass
 
 MB: Final = 1 << 20
 SECONDS_PER_MB: Final = 2.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -14,6 +13,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
 
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.documents import (
     MAX_INTEGER,
     MAX_KEY,

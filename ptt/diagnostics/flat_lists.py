@@ -64,7 +64,7 @@ def _offsets(array: pa.Array) -> Ints:
     return np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
 
 
-def as_lists(values: Values, offsets: Ints, *, hidden: Bools | None = None, absent: Bools | None = None) -> pa.Array:
+def as_lists(values: Values, offsets: Ints, *, hidden: Bools | None = None, absent: Bools | None = None) -> pl.Series:
     """Cut values laid end to end into lists: list i from offsets[i] to offsets[i + 1].
 
     `hidden`: (values,) which of them are null; `absent`: (lists,) which of them are.
@@ -74,7 +74,15 @@ def as_lists(values: Values, offsets: Ints, *, hidden: Bools | None = None, abse
     child = pa.Array.from_buffers(kind, len(values), [None if hidden is None else _bits(~hidden), data])
     places = pa.py_buffer(np.ascontiguousarray(offsets, np.int64))
     lists = [None if absent is None else _bits(~absent), places]
-    return pa.Array.from_buffers(pa.large_list(kind), len(offsets) - 1, lists, children=[child])
+    array = pa.Array.from_buffers(pa.large_list(kind), len(offsets) - 1, lists, children=[child])
+    return pl.Series(_Exported(array))
+
+
+class _Exported:
+    """An array that polars takes by Arrow's C interface: of one that it knows, it loads pyarrow.compute."""
+
+    def __init__(self, array: pa.Array) -> None:
+        self.__arrow_c_array__ = array.__arrow_c_array__
 
 
 def take(column: pl.Series, rows: Ints) -> pa.Array:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
+
+from ptt.diagnostics.definitions import dataclass
 
 STEP: Final = "step"
 EPOCH: Final = "epoch"

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from ptt.diagnostics.config import Settings
 from ptt.diagnostics.custom.files import load_rules, rule_files
 from ptt.diagnostics.custom.judge import Lookup
 from ptt.diagnostics.custom.terms import CustomRule
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.engines import local
 from ptt.diagnostics.engines.pieces import RunPieces
 from ptt.diagnostics.errors import InputError

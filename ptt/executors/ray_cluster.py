@@ -15,11 +15,12 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, Self, TypeVar
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.engines.pieces import Group, Merged, Piece, RunPieces, fold_one
 from ptt.diagnostics.errors import PttError, SettingsError
 from ptt.diagnostics.statistics.merge_tree import merge_group

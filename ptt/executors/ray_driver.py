@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.errors import SettingsError, first_line
 from ptt.processes import THREADS, Died, Worker, uninterrupted
 from ptt.stopping import kill_sessions

@@ -6,12 +6,12 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 from urllib.parse import urlsplit
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.errors import InputError, PttError, SettingsError, no_room
 
 SCHEME: Final = "s3:"

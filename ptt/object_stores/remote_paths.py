@@ -10,12 +10,12 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.errors import InputError, PttError, SettingsError, no_room
 from ptt.diagnostics.parsers.io.run_files import MAX_FILES
 from ptt.diagnostics.store.folders import NOTE

@@ -12,11 +12,12 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar, cast
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.errors import InputError, no_room
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.parquet_files import DAMAGE, schema_of

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import wraps
 from inspect import Parameter, signature
 from typing import Any, Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.recorders.recorder import NO_RATIO, Recorder, say
 
 RECORDED: Final = "_ptt_recorded"  # on a trainer that a recorder hangs on

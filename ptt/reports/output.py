@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -17,7 +20,8 @@ from ptt.stopping import temporary_folder
 from ptt.version import __version__
 
 if TYPE_CHECKING:
-    from jinja2 import BaseLoader, Environment
+    from jinja2 import BaseLoader, BytecodeCache, Environment
+    from jinja2.bccache import Bucket
 
 REFERENCE: Final = re.compile(r'{% (?:extends|from|import|include) "([^"]+)"')  # from one template to another
 
@@ -108,6 +112,7 @@ def _environment(markdown: bool) -> Environment:
         loader=PackageLoader("ptt.reports"),
         autoescape=not markdown,  # noqa: S701  of Markdown `finalize` escapes every value
         finalize=md if markdown else None,
+        bytecode_cache=_byte_code(),
         undefined=StrictUndefined,  # a name that is missing is an error
         trim_blocks=True,
         lstrip_blocks=True,
@@ -116,3 +121,19 @@ def _environment(markdown: bool) -> Environment:
     environment.globals |= {"version": __version__, "links": LINKS, "severities": SEVERITIES, "statuses": STATUSES}
     environment.filters |= {"code": code, "plain": safe, "runs": runs, "sentence": sentence, "status_word": status_word}
     return environment
+
+
+def _byte_code() -> BytecodeCache:
+    """Keep compiled templates where Python keeps compiled modules: compiling takes longer than filling them in."""
+    from jinja2 import FileSystemBytecodeCache
+
+    class Kept(FileSystemBytecodeCache):
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            with suppress(OSError):  # a folder that nobody may write to
+                if not sys.dont_write_bytecode:
+                    Path(self.directory).mkdir(parents=True, exist_ok=True)
+                    super().dump_bytecode(bucket)
+
+    kept = Path(cache_from_source(str(Path(__file__).parent / "templates" / "page.py"))).parent
+    state = Path(__file__).stat().st_mtime_ns  # the options above are compiled in
+    return Kept(str(kept), f"{state:x}-%s.cache")

@@ -10,12 +10,12 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.parsers.io.run_files import MARKERS, SKIPPED_DIRS
 from ptt.object_stores.client import Listed, ObjectStore, Url
 from ptt.object_stores.remote_runs import lay_out_whole

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from ptt.diagnostics.config import Settings
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.engines.local import read_token_tables
 from ptt.diagnostics.evidence.gather import read_metrics
 from ptt.diagnostics.evidence.series import read_series

@@ -6,13 +6,14 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from ptt.diagnostics.config import Settings
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.gather import describe_run
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.run_end import Ending, RunEnd, read_end

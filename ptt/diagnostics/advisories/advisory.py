@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from importlib import resources
@@ -19,6 +18,7 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 from packaging.version import InvalidVersion, Version
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.documents import DocumentError, Number, closest, convert_document
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Severity

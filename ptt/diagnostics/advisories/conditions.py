@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 from operator import ge, gt, le, lt
 from typing import Final
@@ -20,6 +19,7 @@ from ptt.diagnostics.advisories.advisory import (
     distribution,
     parse_version,
 )
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.training_setup import LEFT_OUT, TrainingSetup
 from ptt.diagnostics.model import NO_VERSION, JsonScalar
 

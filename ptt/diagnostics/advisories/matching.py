@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Protocol
 
 import numpy as np
 
 from ptt.diagnostics.advisories.advisory import Advisory, Database, MetricCondition, RunSignature, distribution
 from ptt.diagnostics.advisories.conditions import METRICS_OF_RELEASES, RangeAnswer, SettingAnswer, holds, in_range
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.mismatch_causes import Sign
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.training_setup import TrainingSetup

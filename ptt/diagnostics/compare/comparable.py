@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
 from ptt.diagnostics.compare.comparison import Arm, Member, NotCompared
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import Agreement, AuditRow, Diagnosis
 
 MIN_SHARED: Final = 0.25

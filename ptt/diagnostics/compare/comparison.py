@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import Diagnosis
 from ptt.diagnostics.statistics.tail_curves import Profile
 

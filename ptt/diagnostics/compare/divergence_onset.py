@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,6 +11,7 @@ import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.compare.comparison import SAME, Arm, NotCompared
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.evidence.logged_metrics import Series
 from ptt.diagnostics.metrics.catalogue import kind_of

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from ptt.diagnostics.compare.comparison import OTHER, Arm, NotCompared, first_of, metric_name
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.logged_metrics import Logged, Series
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.statistics.autocorrelated_mean import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Final
 
@@ -37,6 +37,7 @@ from ptt.diagnostics.compare.comparison import (
     times,
 )
 from ptt.diagnostics.compare.confounders import confounders_of, confounders_of_training, means
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import CAUSES
 from ptt.diagnostics.wording import pct
 

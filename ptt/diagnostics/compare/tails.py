@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -12,6 +12,7 @@ import polars as pl
 
 from ptt.diagnostics.compare.comparable import WithTails
 from ptt.diagnostics.compare.comparison import LABELS, Arm, Member, NotCompared
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.logged_metrics import Series
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.autocorrelated_mean import MeanEstimate, between_seed_variance, pool_seeds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -28,6 +27,7 @@ from ptt.diagnostics.custom.terms import (
     Statement,
     TimesEarly,
 )
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.schema import Flag
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray

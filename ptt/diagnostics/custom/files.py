@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, cast
 
@@ -40,6 +40,7 @@ from ptt.diagnostics.custom.terms import (
     tests_of,
     unknown,
 )
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.documents import DocumentError, convert_document
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.model import Link, Severity

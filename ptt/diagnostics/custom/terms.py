@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from typing import Final, Literal, cast
 
+from ptt.diagnostics.definitions import compiled, dataclass
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.evidence.algorithm import CRITIC_NAMES, GROUP_NAMES, NAMES, Algorithm, Family, kin
 from ptt.diagnostics.metrics.aliases import canonical
@@ -28,8 +29,8 @@ Direction = Literal["<", "<=", ">", ">="]
 
 OF_CONDITION: Final = ("value", "limit", "early")
 FIELDS: Final = (*OF_CONDITION, "onset")
-_FIELD: Final = re.compile(r"\{\{|\}\}|\{(\w+)(?::([^{}]*))?\}|[{}]")
-_FORMAT: Final = re.compile(r",?(?:\.\d)?[efg%]?")
+_FIELD: Final = compiled(r"\{\{|\}\}|\{(\w+)(?::([^{}]*))?\}|[{}]")
+_FORMAT: Final = compiled(r",?(?:\.\d)?[efg%]?")
 
 
 class RuleError(SettingsError):
@@ -179,7 +180,7 @@ SLICES: Final = ("text_only", "post_tool", "post_observation")
 STATISTICS: Final = ("p50", "p95", "p99", "p999", "mean_r", "mean_abs_r", "second_moment", "chi2", "ess_fraction",
                      "ess_fraction_inverse", "k1", "k2", "k3", "n")  # fmt: skip
 
-_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_ID: Final = compiled(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 TRAINERS: Final = {"dpo", "ppo", "sft", "orpo", "kto", "cpo", "grpo"}
 KIN: Final = {"ppo": CRITIC_NAMES, "grpo": GROUP_NAMES - {"rloo"}}
 """Names under which frameworks configure the same algorithm, or a loss of its trainer."""
@@ -296,7 +297,7 @@ Groups = tuple[str, ...]
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text.replace("NUMBER", f"({NUMBER})").replace(" ", r"\s*"), re.IGNORECASE)
+    return compiled(text.replace("NUMBER", f"({NUMBER})").replace(" ", r"\s*"), re.IGNORECASE)
 
 
 def _span(kind: Callable[[float, float], Comparison], low: str, high: str) -> Comparison:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import accumulate
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ptt.diagnostics.config import Settings
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.engines import freed_memory
 from ptt.diagnostics.engines.pieces import (
     Group,

@@ -7,7 +7,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from hashlib import sha256
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import BoolArray
 from ptt.diagnostics.statistics.merge_tree import Merger, covers, group_of, is_group, only_kept, pack, unpack
 from ptt.diagnostics.statistics.partial_tables import PartialTables, TokenTables

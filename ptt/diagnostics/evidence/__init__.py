@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.advantages import AdvantageAudit
 from ptt.diagnostics.evidence.algorithm import Algorithm
 from ptt.diagnostics.evidence.answers import Answers, Lengths

@@ -6,12 +6,12 @@ The parsers measured a draw of each step's texts (parsers.io.answer_texts); no t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.counts import Counts
 from ptt.diagnostics.evidence.environment import LATE_SHARE, MIN_PAIRS, AnswerAgreement
 from ptt.diagnostics.evidence.series import Series, finite_series

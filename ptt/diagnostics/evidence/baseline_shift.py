@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.series import Series, condense, excess_interval, finite_series
 from ptt.diagnostics.model import Steps
 from ptt.diagnostics.statistics.arrays import MAD_TO_SD, FloatArray, IntArray

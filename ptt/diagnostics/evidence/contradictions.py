@@ -8,11 +8,11 @@ else a stretch must, in which broken steps outnumber the others by `MIN_EXCESS`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.metric_bindings import (
     Binding,
     HeldSteps,

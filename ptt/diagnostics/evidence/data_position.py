@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.excursions import EPOCH, RESTART
 from ptt.diagnostics.model import JsonScalar, Run
 from ptt.diagnostics.statistics.arrays import IntArray

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import compiled, dataclass
 from ptt.diagnostics.evidence.series import (
     Series,
     finite_series,
@@ -67,10 +67,10 @@ class Evaluation:
     logged: tuple[str, ...] = ()  # everything recorded about evaluations, as spelt: losses and times too
 
 
-LENGTHS: Final = re.compile(r"turns|length|len(?:$|[/_])|tokens_per|num_tokens|steps_per_episode")
-FAILURES: Final = re.compile(r"(?i)error|fail|time.?out|timed_out|abort|unavailable")
-SPLIT_NAME: Final = re.compile(r"^(eval|test|validation|val-core|val-aux|val)(?:[/_])(.+)$")
-SPLIT_WORD: Final = re.compile(
+LENGTHS: Final = compiled(r"turns|length|len(?:$|[/_])|tokens_per|num_tokens|steps_per_episode")
+FAILURES: Final = compiled(r"(?i)error|fail|time.?out|timed_out|abort|unavailable")
+SPLIT_NAME: Final = compiled(r"^(eval|test|validation|val-core|val-aux|val)(?:[/_])(.+)$")
+SPLIT_WORD: Final = compiled(
     r"(?i)(?:^|[/_. -])(eval|evaluation|test|validation|val|dev|held[ _-]?out|holdout)(?:[/_. -]|$)"
 )
 REPORTER_PREFIX: Final = "train/"
@@ -79,13 +79,13 @@ SETTINGS: Final[Mapping[str, str]] = {
     "max_completion_length": "max_tokens", "samples": "samples", "num_samples": "samples", "n_samples": "samples",
     "num_examples": "samples",
 }  # fmt: skip
-DRAWS_NAME: Final = re.compile(r"^(?:mean|avg)@(\d+)$")  # veRL: val-core/<suite>/<score>/mean@<draws for a prompt>
-AT_K_NAME: Final = re.compile(r"(?:^|[-_/])(?:mean|avg|pass|maj|best)@\d+(?:$|/mean$)")
+DRAWS_NAME: Final = compiled(r"^(?:mean|avg)@(\d+)$")  # veRL: val-core/<suite>/<score>/mean@<draws for a prompt>
+AT_K_NAME: Final = compiled(r"(?:^|[-_/])(?:mean|avg|pass|maj|best)@\d+(?:$|/mean$)")
 SLIME_REWARD: Final = "rollout/raw_reward"  # slime's evaluations are named by their data set alone: eval/aime
-SLICE_NAME: Final = re.compile(r"^slice[:_]")
+SLICE_NAME: Final = compiled(r"^slice[:_]")
 CONDITIONS: Final[Mapping[str, re.Pattern[str]]] = {
-    "len/clipped_frac": re.compile(r"(?:^|/)(?:completions/clipped_ratio|is_truncated/mean)$|-truncated_ratio$"),
-    "tools/call_frequency": re.compile(r"(?:^|/)tools/call_frequency$"),
+    "len/clipped_frac": compiled(r"(?:^|/)(?:completions/clipped_ratio|is_truncated/mean)$|-truncated_ratio$"),
+    "tools/call_frequency": compiled(r"(?:^|/)tools/call_frequency$"),
 }  # TRL; prime-rl: eval/<environment>/is_truncated/mean; slime: eval/<data set>-truncated_ratio
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.evidence.evaluation import Evaluation
 from ptt.diagnostics.evidence.machines import Event

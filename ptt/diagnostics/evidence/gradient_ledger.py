@@ -7,13 +7,14 @@ Of steps spread over the run, and only where a finding asks for it. The norms of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.completions import Completions

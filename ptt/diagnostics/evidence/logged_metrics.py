@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import Diagnosis
 
 FloatArray = npt.NDArray[np.float64]

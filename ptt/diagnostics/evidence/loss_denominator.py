@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.audited_batch import MODEL, TRAIN, Batch
 from ptt.diagnostics.evidence.scalar_candidates import (
     LIMITS,

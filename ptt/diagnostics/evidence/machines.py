@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from itertools import product
 from typing import Final
@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.series import Series, finite_series
 from ptt.diagnostics.statistics.arrays import FloatArray
 from ptt.diagnostics.statistics.rank_scores import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import reduce
 from itertools import pairwise
@@ -12,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.aliases import bare_name, canonical
 from ptt.diagnostics.metrics.identities import Identity

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from typing import Any, Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import JsonScalar
 
 MISMATCH: Final = "mismatch_causes.toml"

@@ -7,13 +7,13 @@ while, or comes and goes all the time, is not one of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.fault_since import FaultSpan, fault_span, weigh_counts
 

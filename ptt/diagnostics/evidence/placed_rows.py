@@ -6,12 +6,12 @@ rows of the state, in the same order but without their steps."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.metrics.aliases import bare_name, canonical, split_of
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.model import JsonScalar

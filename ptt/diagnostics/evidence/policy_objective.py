@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.algorithm import SEQUENCE_LEVELS, Algorithm, algorithm_name
 from ptt.diagnostics.evidence.loss_denominator import SAID, LossAudit, configured_denominator
 from ptt.diagnostics.evidence.ratio_scalars import CAP_SETTINGS

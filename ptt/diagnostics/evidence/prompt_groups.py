@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.sample_counters import share_of_one
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray

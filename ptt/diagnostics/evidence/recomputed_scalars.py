@@ -8,11 +8,12 @@ metric is said to differ only where another one shows at the same steps that the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.audited_batch import ALL, MODEL, Batch
 from ptt.diagnostics.evidence.audited_steps import rows_of_steps, steps_to_audit

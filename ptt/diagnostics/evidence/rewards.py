@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.counts import Counts
 from ptt.diagnostics.evidence.series import Series, finite_series, training_metric_names, training_series
 from ptt.diagnostics.metrics.name_words import (

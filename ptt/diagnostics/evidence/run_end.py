@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import compiled, dataclass
 from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.metrics.aliases import bare_name
@@ -78,48 +78,48 @@ PLANNED_SHARE: Final = 0.2  # of the planned steps: a run that reached less more
 OVERSHOT: Final = 1.1  # times the plan: the last rollout ends beyond it
 STATUSES: Final = ("completed", "finished", "success", "succeeded")
 CLOSING_ROW: Final = "train_runtime"  # in the last row of a Hugging Face trainer; others log it as a plain fact
-CLOSED: Final = re.compile(r"^training completed\b", re.IGNORECASE)
-EXIT_CODE: Final = re.compile(r"^exit code (-?\d+)")
-BAD_STATUS: Final = re.compile(r"^(?:exit reason: (?!completed)|run status: (?!completed|running|finished))\w+")
-PLACE: Final = re.compile(r"\(([^()\s]{1,200}\.py:\d+)\)$")
+CLOSED: Final = compiled(r"^training completed\b", re.IGNORECASE)
+EXIT_CODE: Final = compiled(r"^exit code (-?\d+)")
+BAD_STATUS: Final = compiled(r"^(?:exit reason: (?!completed)|run status: (?!completed|running|finished))\w+")
+PLACE: Final = compiled(r"\(([^()\s]{1,200}\.py:\d+)\)$")
 
-PREEMPTED: Final = re.compile(
+PREEMPTED: Final = compiled(
     r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)|\b(?:was|been|job|node|instance) preempted\b|^PREEMPTED\b|"
     r"\bspot (?:instance )?interruption|(?:run status|exit reason): (?:preempt|time_?limit)",
     re.IGNORECASE,
 )
-STOPPED: Final = re.compile(
+STOPPED: Final = compiled(
     r"\bKeyboardInterrupt\b|\bkeyboard interrupt|\bSIGINT\b|\bgot signal: 2\b|\binterrupted by (?:the )?user\b|"
     r"\bsignal\b.{0,24}\binterrup|\binterrupt(?:ion)? (?:signal|received|detected)|\btraining (?:was )?interrupted\b|"
     r"\bCANCELLED AT (?!.*DUE TO)|(?:run status|exit reason): (?:keyboard_?|user_?)?(?:interrupt|abort|cancel|stopped)",
     re.IGNORECASE,
 )
 # torchrun ends the workers next to a failed process: that is not a cause.
-SWEPT_UP: Final = re.compile(r"Sending process \d+ closing signal|death signal, shutting down workers")
-KILLED: Final = re.compile(
+SWEPT_UP: Final = compiled(r"Sending process \d+ closing signal|death signal, shutting down workers")
+KILLED: Final = compiled(
     r"^(?:\S{1,200}: line \d+: +\d+ )?(?:Killed|Terminated)(?:\s{2,}.*)?$|\bSIG(?:KILL|TERM|HUP)\b|"
     r"\bgot signal: (?:9|15)\b|(?i:\bexit ?code *: *-(?:9|15)\b|(?:run status|exit reason): (?:killed|sigterm|sigkill))"
 )
-KILLED_BY_KERNEL: Final = re.compile(
+KILLED_BY_KERNEL: Final = compiled(
     r"oom[-_ ]?kill|Out of memory: Kill|killed due to the node running low on memory", re.IGNORECASE
 )
 OUTPUT: Final = ("stdout", "stderr")  # streams whose lines may only show handled trouble, not the end
-MEMORY: Final = re.compile(
+MEMORY: Final = compiled(
     r"^(?:(?:\w+\.)*[A-Z]\w+(?:Error|Exception)\b.*|CUDA |HIP |CUDA error: )?(?:OutOfMemoryError\b|out of memory\b)|"
     r"^(?:\w+\.)*OutOfMemoryError\b|^MemoryError\b|^exit reason: oom\b|CUBLAS_STATUS_ALLOC_FAILED|"
     r"^(?:\w+\.)*[A-Z]\w+Error\b.*Tried to allocate"
 )
 """Lines of a process that memory ended; one that handled it ("could not load: CUDA out of memory") has not ended."""
-RAISED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?(?::|$| \()")
-EXCEPTION: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:\(\w+\))?(?::|$| \()")
-PRINTED: Final = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w+(?:Error|Exception|Interrupt)(?::|$)")
-FATAL: Final = re.compile(
+RAISED: Final = compiled(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?(?::|$| \()")
+EXCEPTION: Final = compiled(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:\(\w+\))?(?::|$| \()")
+PRINTED: Final = compiled(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w+(?:Error|Exception|Interrupt)(?::|$)")
+FATAL: Final = compiled(
     r"^Traceback \(most recent call last\)|\bSIG(?:SEGV|ABRT|BUS)\b|Segmentation fault|^Aborted\b|^Bus error|"
     r"^CUDA error|NCCL error|Watchdog caught collective operation timeout|ProcessGroupNCCL.{0,80}timed? ?out|"
     r"ChildFailedError"
 )
 # Raised by the processes around the one that failed: they report the failure, not its cause.
-CONSEQUENCE: Final = re.compile(
+CONSEQUENCE: Final = compiled(
     r"^(?:\w+\.)*(?:ChildFailedError|CalledProcessError|RayTaskError|RayActorError|ActorDiedError|WorkerCrashedError|"
     r"ProcessRaisedException|ProcessExitedException|DistNetworkError|DistStoreError|DistBackendError|SystemExit|"
     r"ConnectionResetError|BrokenPipeError|EOFError|SignalException)\b"

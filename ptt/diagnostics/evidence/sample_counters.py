@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.series import Series, finite_series, training_metric_names, training_series
 from ptt.diagnostics.metrics.aliases import bare_name, canonical
 from ptt.diagnostics.metrics.sample_names import Part, counts_groups, is_sparse, is_total, part_of

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.counts import Counts
 from ptt.diagnostics.evidence.sample_counters import cause_of, is_fault
 from ptt.diagnostics.model import Steps

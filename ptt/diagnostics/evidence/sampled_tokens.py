@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.audited_batch import MODEL, TRAIN, Batch
 from ptt.diagnostics.evidence.audited_steps import MAX_TOKENS, rows_of_sequences

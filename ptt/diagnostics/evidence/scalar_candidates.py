@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.audited_batch import ALL, MODEL, TRAIN, ZEROED, Batch
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.audited_batch import Batch
 from ptt.diagnostics.evidence.audited_steps import MAX_WINDOW, spacing_of
 from ptt.diagnostics.evidence.logged_scalars import LoggedScalar

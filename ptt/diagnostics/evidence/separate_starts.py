@@ -6,12 +6,12 @@ is another run, not a resumed one; if the epoch or the values continue, it is th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.catalogue import kind_of
 from ptt.diagnostics.metrics.name_words import words_of

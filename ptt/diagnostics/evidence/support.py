@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.audited_steps import rows_of_sequences
 from ptt.diagnostics.evidence.completions import Completions

@@ -5,12 +5,12 @@ Everything comes from the token tables and scalar columns; no token is read agai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.completions import Completions, recorded_observations
 from ptt.diagnostics.evidence.tails import CELLS, TAIL_NATS, add_units, join_unit, name_slices

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.engines.local import Tokens
 from ptt.diagnostics.evidence.completions import Completions
 from ptt.diagnostics.evidence.passing_values import (

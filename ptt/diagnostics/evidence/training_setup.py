@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.parsers.io.setup_files import LEFT_OUT, PACKAGE_NAMES
 from ptt.diagnostics.store.manifest import Manifest

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from ptt.diagnostics.custom.terms import link_of
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.evidence.logged_metrics import LOST_SHARE
 from ptt.diagnostics.gate.baseline import metrics as of_metrics

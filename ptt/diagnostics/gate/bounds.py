@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from ptt.diagnostics.custom.terms import link_of
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.baseline_shift import step_noise
 from ptt.diagnostics.evidence.series import (
     LOST_SHARE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Final
@@ -12,6 +12,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.documents import MAX_INTEGER, DocumentError, closest
 from ptt.diagnostics.gate.baseline.values import Baseline
 from ptt.diagnostics.metrics.aliases import canonical_names

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.gate.baseline.values import Figures
 from ptt.diagnostics.model import STEP, JsonScalar, Link, Severity, Status
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib import resources
 from typing import Any, Final, Literal
+
+from ptt.diagnostics.definitions import dataclass
 
 Kind = Literal["training", "schedule", "counter", "machine"]
 Range = tuple[float, float]

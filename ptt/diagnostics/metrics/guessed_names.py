@@ -6,10 +6,11 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.metrics.aliases import CACHED_NAMES, canonical
 from ptt.diagnostics.metrics.catalogue import document, metrics
 from ptt.diagnostics.metrics.name_words import ASIDE, NOT_A_LEVEL

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
+
+from ptt.diagnostics.definitions import dataclass
 
 ANY: Final = "*"
 GRPO_CONFIG: Final = "GRPOConfig"  # as the lines of TRL have it; other trainers' configurations take its place

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model.outcome import Cost as Cost
 from ptt.diagnostics.model.outcome import Guard as Guard
 from ptt.diagnostics.model.outcome import Interval as Interval

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ptt.diagnostics.definitions import dataclass
 
 Interval = tuple[float, float]
 Steps = tuple[int, int]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model.outcome import Interval
 
 

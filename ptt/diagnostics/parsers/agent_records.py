@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.parsers.io.assembled_chats import Chat, with_listed
 from ptt.diagnostics.parsers.io.conversations import opening
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
+from ptt.diagnostics.definitions import compiled
 from ptt.diagnostics.parsers.io.conversations import opening, request, result, said
 from ptt.diagnostics.parsers.io.interface import Lost, Parser, Piece, RunFile
 from ptt.diagnostics.parsers.io.json_documents import members
@@ -33,11 +34,11 @@ from ptt.diagnostics.parsers.io.values import (
     total,
 )
 
-SESSION: Final = re.compile(rb'\s*\{(?=[^\[]*"sessionId"\s*:)(?=[^\[]*"(?:projectHash|startTime)"\s*:)', re.DOTALL)
-CONTENTS: Final = re.compile(
+SESSION: Final = compiled(rb'\s*\{(?=[^\[]*"sessionId"\s*:)(?=[^\[]*"(?:projectHash|startTime)"\s*:)', re.DOTALL)
+CONTENTS: Final = compiled(
     rb'\s*(?:\{\s*"(?:history|clientHistory)"\s*:\s*)?\[\s*\{(?:\s*"role"\s*:\s*"(?:user|model)"\s*,)?\s*"parts"\s*:\s*\['
 )
-PROMPTS: Final = re.compile(rb'\s*\[\s*\{(?=[^{}]*"sessionId"\s*:)(?=[^{}]*"messageId"\s*:)[^{}]*"type"\s*:\s*"user"')
+PROMPTS: Final = compiled(rb'\s*\[\s*\{(?=[^{}]*"sessionId"\s*:)(?=[^{}]*"messageId"\s*:)[^{}]*"type"\s*:\s*"user"')
 STREAMED: Final = frozenset({"init", "message", "tool_use", "tool_result", "error", "result"})
 KEYS: Final = frozenset({"messages", "history", "clientHistory", ""})
 FAILED: Final = {"error": True, "success": False}

@@ -281,7 +281,7 @@ def _trained(frame: pl.DataFrame) -> pl.Series:
         return mask.alias("train_mask")
     offsets, values = flatten(mask.list.eval(pl.element().fill_null(value=False)))  # a null says nothing of a token
     counted = frame["sample_loss_mask"].fill_null(1.0).to_numpy() != 0
-    return pl.Series("train_mask", as_lists(values & np.repeat(counted, np.diff(offsets)), offsets))
+    return as_lists(values & np.repeat(counted, np.diff(offsets)), offsets).alias("train_mask")
 
 
 def _prompt_groups(frame: pl.DataFrame, step: int) -> pl.Series:

@@ -309,7 +309,7 @@ def _sequence_frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
             continue
         blank = np.full(int(max(np.diff(offsets))), np.nan, np.float32)
         parts = [blank[: len(row["token_ids"])] if row.get(name) is None else row[name] for row in rows]
-        columns[name] = pl.Series(name, as_lists(np.concatenate(parts), offsets)).cast(kind)
+        columns[name] = as_lists(np.concatenate(parts), offsets).alias(name).cast(kind)
         if name in FLOATS:
             columns[name] = columns[name].list.eval(pl.element().fill_nan(None))
     return pl.DataFrame(columns)

@@ -10,9 +10,10 @@ samples from which it is told, and `high`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.counts import Counts
 from ptt.diagnostics.evidence.sample_faults import since
 from ptt.diagnostics.model import JsonScalar, Severity, Steps

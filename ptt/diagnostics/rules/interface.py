@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import wraps
 from typing import Final, TypeVar
 
 from ptt.diagnostics import model
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence import algorithm as kinds
 from ptt.diagnostics.evidence.algorithm import Family, samples_online

@@ -21,11 +21,12 @@ are for limits relative to the series' own beginning. `requires` (interface) tak
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypedDict
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import BaselineShift
 from ptt.diagnostics.evidence.run_end import Ending, read_end

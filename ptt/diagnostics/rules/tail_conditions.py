@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.tails import Tails
 from ptt.diagnostics.rules.interface import Limits
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.metrics.recording import how_to_record
 from ptt.diagnostics.parsers.io.interface import RunFile

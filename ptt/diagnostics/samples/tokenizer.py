@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.documents import parse_json, read_at_most
 from ptt.diagnostics.parsers.io.interface import RunFile
 

@@ -6,6 +6,7 @@ import ipaddress
 import re
 from typing import Final
 
+from ptt.diagnostics.definitions import compiled
 from ptt.diagnostics.scrub.shapes import Replace, with_value, words
 
 LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -14,89 +15,89 @@ OTHERS: Final = words("countries")
 INSIDE: Final = words("inside")
 ALWAYS: Final = words("always_inside")
 ENDINGS: Final = "|".join(sorted(OF_SITES | OTHERS | INSIDE, key=lambda ending: (-len(ending), ending)))
-EMAIL: Final = re.compile(
+EMAIL: Final = compiled(
     rf"(?<![\w.+%-])(?!git@)[A-Za-z0-9](?:[\w.+%-]{{0,62}}\w)?@(?:{LABEL}\.){{1,8}}(?:{ENDINGS})(?![\w-])"
     r"(?!\.(?!(?:jsonl?|log|txt|csv|parquet|ya?ml|md)\b)\w)"
 )
 HOME_FOLDER: Final = "~"
-HOME: Final = re.compile(
+HOME: Final = compiled(
     r"(?:(?<=file://)|(?<=[^:]/)|(?<![\w./-]))(?:/[\w.-]{1,60}){0,4}/(?:home|users|Users)/(?P<user>[^\s/\"'`:;,<>()\[\]{}|&=\\]{1,64})"
 )
-HOME_OF_WINDOWS: Final = re.compile(
+HOME_OF_WINDOWS: Final = compiled(
     r"(?i)\b[a-z]:(?:\\{1,4}|/)(?:users|documents and settings)(?:\\{1,4}|/)"
     r"(?P<user>[^/\\\"'`:;,<>|\n]{1,64}(?=\\)|[^\s/\\\"'`:;,<>()\[\]{}|]{1,64})"
 )
-TILDE: Final = re.compile(r"(?<![\w~/.-])~(?P<user>[a-z][a-z0-9_.-]{1,31})(?=/)")
+TILDE: Final = compiled(r"(?<![\w~/.-])~(?P<user>[a-z][a-z0-9_.-]{1,31})(?=/)")
 QUOTE: Final = r"\\?[\"'`]?"
 END_OF_NAME: Final = r"(?=[\"'`\\,;)\]}&]|\s*$)"
-USER: Final = re.compile(
+USER: Final = compiled(
     rf"(?<![A-Za-z0-9])(?i:user_?name|user_?id|login(?:_?name)?|log_?name|account_?name|owner|submitted_by|created_by|"
     rf"author|[a-z]+_user|(?:wandb_)?entity|(?<![A-Za-z0-9_-])user){QUOTE}\s{{0,3}}[=:]\s{{0,3}}"
     rf"{QUOTE}(?P<value>[A-Za-z][A-Za-z0-9_.-]{{1,39}}){END_OF_NAME}"
 )
-USER_IN_ENVIRONMENT: Final = re.compile(
+USER_IN_ENVIRONMENT: Final = compiled(
     r"\b(?:USER|USERNAME|LOGNAME|SUDO_USER)=[\"']?(?P<value>[A-Za-z][A-Za-z0-9_.-]{1,39})"
 )
-USER_SPOKEN: Final = re.compile(
+USER_SPOKEN: Final = compiled(
     r"(?:[Ll]ogged in as:?|for user|by user|as user|of user|[Uu]ser name|run by|started by|[Uu]ser)\s+\\?[\"'`]?"
     r"(?P<value>[a-z][a-z0-9_.-]{1,31})(?P<quote>\\?[\"'`])?"
 )
-AT_HOST: Final = re.compile(
+AT_HOST: Final = compiled(
     r"(?:(?<=[\s(\[\"'=])|^)(?P<value>[a-z_][a-z0-9_.-]{0,31}@[A-Za-z][A-Za-z0-9.-]{0,62})(?=:|\s*[$#%>~]|\))"
 )
-SSH: Final = re.compile(
+SSH: Final = compiled(
     r"\b(?:ssh|scp|rsync)\s(?:-\S+\s(?:\d+\s)?){0,4}(?P<value>[a-z_][a-z0-9_.-]{0,31}@[A-Za-z0-9][A-Za-z0-9.-]{0,62})"
 )
-KEY_COMMENT: Final = re.compile(r"(?<=\[ssh-key-\d\] )(?P<value>[\w.-]{1,40}@[\w.-]{1,60})")
-WANDB_PAGE: Final = re.compile(r"\bwandb\.ai/(?P<value>[\w.-]{1,60})(?=/)")
+KEY_COMMENT: Final = compiled(r"(?<=\[ssh-key-\d\] )(?P<value>[\w.-]{1,40}@[\w.-]{1,60})")
+WANDB_PAGE: Final = compiled(r"\bwandb\.ai/(?P<value>[\w.-]{1,60})(?=/)")
 NO_USER: Final = words("no_user")
 NO_LOGIN: Final = words("no_login")  # pass@1, mean@8: figures
 
-URL: Final = re.compile(
+URL: Final = compiled(
     r"\b(?P<scheme>https?|ftps?|ssh|sftp|tcp|udp|ray|rediss?|postgres(?:ql)?(?:\+\w+)?|mysql(?:\+\w+)?|mongodb(?:\+srv)?|amqps?|"
     r"grpcs?|wss?|git|nfs|smb|ldaps?|zmq|kafka|nats|clickhouse|mssql)://(?:\[[a-z-]+-\d+\]@)?(?P<value>[A-Za-z0-9][A-Za-z0-9._-]{0,252})"
 )
-DOTTED: Final = re.compile(
+DOTTED: Final = compiled(
     rf"(?<![\w@./-])(?P<value>(?:{LABEL}\.){{1,8}}(?:{ENDINGS}))(?![\w(-])(?!\.\w)(?!@)", re.IGNORECASE
 )
-CLOUD: Final = re.compile(
+CLOUD: Final = compiled(
     r"(?<![\w-])(?P<value>ip-\d{1,3}(?:-\d{1,3}){3}(?:\.[\w.-]{1,80}\w)?|DESKTOP-[A-Z0-9]{5,10}|EC2AMAZ-[A-Z0-9]{5,10})"
 )
-HOST_NAMED: Final = re.compile(
+HOST_NAMED: Final = compiled(
     rf"(?i)(?<![A-Za-z0-9])(?:[a-z]+_)?(?:host(?:_?name)?|node_?name|machine(?:_?name)?|master_?addr(?:ess)?|server_?name|"
     rf"master_?node|head_?node|node_?list|computer_?name|proxy_?host|fqdn){QUOTE}\s{{0,8}}[=:]\s{{0,3}}{QUOTE}"
     rf"(?P<value>[A-Za-z][A-Za-z0-9.-]{{0,62}}(?:\[[\d,-]{{1,60}}\])?)(?=[\"'`\\,;:)\]}}/&]|\s|$)"
 )
-HOST_SPOKEN: Final = re.compile(
+HOST_SPOKEN: Final = compiled(
     r"(?i:\b(?:host|hostname|machine|node|server|worker node)\s+[\"'`]?)"
     r"(?P<value>(?=[A-Za-z0-9.-]{0,62}[0-9-])[A-Za-z][A-Za-z0-9-]{0,62}(?:\.[A-Za-z0-9-]{1,62}){0,8})"
     r"(?=[\"'`,;:)\]]|\s|\.?$)"
 )
-SLURM: Final = re.compile(r"(?<=\d) ON (?P<value>[A-Za-z][\w.-]{0,62}) (?=CANCELLED|FAILED|[A-Z])")
+SLURM: Final = compiled(r"(?<=\d) ON (?P<value>[A-Za-z][\w.-]{0,62}) (?=CANCELLED|FAILED|[A-Z])")
 NO_HOST: Final = words("no_host")
-NO_HOST_SHAPE: Final = re.compile(
+NO_HOST_SHAPE: Final = compiled(
     r"(?i)(?:rank|local|cuda|cpu|gpu|pid|port|id|index|group|process|worker|replica)[_-]?\d*|"
     r".*-(?:side|to-.*|level|based|wide|local|only|specific|pinned|bound|aware|[a-z]{2,}ed|[a-z]{2,}ing|\w*memory)"
 )
 """What stands behind `host` and `node` besides a name: a number of a worker, and adjectives."""
 PUBLIC: Final = words("public")
-STORES: Final = re.compile(r"(?i)(?:^|\.)s3(?:[.-][\w-]+)?\.amazonaws\.com$")
-IPV4: Final = re.compile(r"(?<![\w.=<>~!+/-])(?<!==)(?P<value>\d{1,3}(?:\.\d{1,3}){3})(?![\w-])(?!\.\d)")
-IPV4_NAMED: Final = re.compile(r"(?<=[\w\"'\]][=/@(-])(?P<value>\d{1,3}(?:\.\d{1,3}){3})(?![\w-])(?!\.\d)")
-OF_A_VERSION: Final = re.compile(
+STORES: Final = compiled(r"(?i)(?:^|\.)s3(?:[.-][\w-]+)?\.amazonaws\.com$")
+IPV4: Final = compiled(r"(?<![\w.=<>~!+/-])(?<!==)(?P<value>\d{1,3}(?:\.\d{1,3}){3})(?![\w-])(?!\.\d)")
+IPV4_NAMED: Final = compiled(r"(?<=[\w\"'\]][=/@(-])(?P<value>\d{1,3}(?:\.\d{1,3}){3})(?![\w-])(?!\.\d)")
+OF_A_VERSION: Final = compiled(
     r"(?i)(?:version|cudnn|cublas|cufft|curand|cusolver|cusparse|cuda|nccl|driver|nvidia|torch|release|build|"
     r"==|[-@ ]v|cu\d\d)"
     r"[\w.-]{0,20}\W{0,4}$"
 )
-IPV6: Final = re.compile(r"(?<![\w:.])(?P<value>[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7})(?:%\w+)?(?![\w:])")
-MAC: Final = re.compile(
+IPV6: Final = compiled(r"(?<![\w:.])(?P<value>[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7})(?:%\w+)?(?![\w:])")
+MAC: Final = compiled(
     r"(?<![\w:-])(?P<value>[0-9A-Fa-f]{2}(?:(?P<sign>[:-])[0-9A-Fa-f]{2})(?:(?P=sign)[0-9A-Fa-f]{2}){4})(?![\w:-])"
 )
-NUMBERED: Final = re.compile(r"\.\d{1,3}\.\d{1,3}\.\d")
-COLONS: Final = re.compile(
+NUMBERED: Final = compiled(r"\.\d{1,3}\.\d{1,3}\.\d")
+COLONS: Final = compiled(
     r":[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{0,4}:|::[0-9A-Fa-f]|-[0-9A-Fa-f]{2}-[0-9A-Fa-f]{2}-[0-9A-Fa-f]{2}-"
 )
-ENDED: Final = re.compile(rf"\.(?:{ENDINGS})(?![\w(-])", re.IGNORECASE)
+ENDED: Final = compiled(rf"\.(?:{ENDINGS})(?![\w(-])", re.IGNORECASE)
 """Occurs wherever the longer patterns match, and begins with a character that is quick to find."""
 MIN_HEX: Final = 4  # digits in one group of a shortened address: `a::b` is C++
 

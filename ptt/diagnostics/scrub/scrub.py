@@ -11,6 +11,7 @@ from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import compiled
 from ptt.diagnostics.scrub.identities import ENDINGS, HOME_FOLDER, mask_hosts, mask_people
 from ptt.diagnostics.scrub.shapes import (
     OF_AN_ID,
@@ -26,28 +27,28 @@ from ptt.diagnostics.scrub.shapes import (
     words,
 )
 
-NAMED: Final = re.compile(
+NAMED: Final = compiled(
     r"(?<![A-Za-z0-9_.-])(?P<option>--?)?(?P<name>[A-Za-z_][\w.-]{0,79}(?: (?:keys?|tokens?|secret|id))?)\\?[\"'`]?"
     r"(?:\s{0,3}(?:=>|:=|=|:)\s{0,3}|(?(option)\s{1,3}|(?!)))"
 )
 JUDGED: Final = 256  # characters of a value that tell what it is
 VALUE_OF: Final = r"""(?P<quote>\\?["'`])?(?P<value>(?(quote)[^"'`\\\n]{{1,{most}}}|[^\s"'`]{{1,{most}}}))"""
-VALUE: Final = re.compile(VALUE_OF.format(most=4096))
-BEGINNING: Final = re.compile(VALUE_OF.format(most=JUDGED))
-USER_OPTION: Final = re.compile(
+VALUE: Final = compiled(VALUE_OF.format(most=4096))
+BEGINNING: Final = compiled(VALUE_OF.format(most=JUDGED))
+USER_OPTION: Final = compiled(
     r"(?<=\s)(?:-u|--(?:proxy-)?user)[ =]{1,3}[\"']?(?P<value>[^\s:\"'/]{1,80}:[^\s\"']{3,200})"
 )
-SPOKEN: Final = re.compile(
+SPOKEN: Final = compiled(
     r"(?i)\b(?:password|passphrase|passwd)\s+(?:(?:is|was|set to|for [\w.@-]{1,60} is)\s+[\"'`]?|[\"'`])"
     r"(?P<value>[^\s\"'`]{4,200})"
 )
-LOGIN: Final = re.compile(r"(?i)\blogin\s+(?P<value>\S{1,100}\s+password\s+\S{1,200})")  # of a netrc file
-HEADER: Final = re.compile(
+LOGIN: Final = compiled(r"(?i)\blogin\s+(?P<value>\S{1,100}\s+password\s+\S{1,200})")  # of a netrc file
+HEADER: Final = compiled(
     r"(?i)\bauthorization\\?[\"']?\s{0,3}[:=]\s{0,3}\\?[\"']?(?P<value>(?:[a-z]{3,20} )?[^\s\"',;}\\]{6,4096})"
 )
-SCHEME: Final = re.compile(r"(?i)\b(?:bearer|basic|token|digest|apikey)\s{1,3}(?P<value>[A-Za-z0-9._~+/=-]{8,4096})")
-COOKIE: Final = re.compile(r"(?i)\bcookie\\?[\"']?\s{0,3}:\s{0,3}\\?[\"']?(?P<value>[^\"'\n\\]{6,4096})")
-USERINFO: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,30}://(?P<value>[^\s/\"'<>\[\]]{1,300})@(?=[^\s/@])")
+SCHEME: Final = compiled(r"(?i)\b(?:bearer|basic|token|digest|apikey)\s{1,3}(?P<value>[A-Za-z0-9._~+/=-]{8,4096})")
+COOKIE: Final = compiled(r"(?i)\bcookie\\?[\"']?\s{0,3}:\s{0,3}\\?[\"']?(?P<value>[^\"'\n\\]{6,4096})")
+USERINFO: Final = compiled(r"[A-Za-z][A-Za-z0-9+.-]{1,30}://(?P<value>[^\s/\"'<>\[\]]{1,300})@(?=[^\s/@])")
 
 PASSWORDS: Final = words("passwords")
 SECRETS: Final = words("secrets")
@@ -56,9 +57,9 @@ TOKENS_OF: Final = words("tokens_of")
 WEAK: Final = words("weak")
 OF_A_MODEL: Final = words("of_a_model")
 FUSED: Final = ("connection_string", "conn_str", "webhook_url", "sas_url", "amz_credential", "access_key_id")
-ENDING: Final = re.compile(r"(?:_(?:base64|b64|hex|value|str|string|plain|env|\d{1,2}))+$")
-WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+[a-z]?")
-PLACEHOLDER: Final = re.compile(
+ENDING: Final = compiled(r"(?:_(?:base64|b64|hex|value|str|string|plain|env|\d{1,2}))+$")
+WORD: Final = compiled(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+[a-z]?")
+PLACEHOLDER: Final = compiled(
     r"none|null|nil|true|false|yes|no|unset|not[_ -]?set|missing|empty|invalid|expired|required|redacted|hidden|"
     r"optional|default|auto|str|string|int|bytes|env|environ|os\.environ.*|os\.getenv.*|your[_-].*|change_?me|x{3,}|"
     r"\.{2,}|…+|-+|_+|file|path|self|args?|kwargs?|object|authentication|auth|provided|error|failed",
@@ -66,9 +67,9 @@ PLACEHOLDER: Final = re.compile(
 )
 OPENERS: Final = ("<", "[", "{", "(", "$", "*", "%", "|")
 """Begin what is filled in elsewhere, what is no literal, and what is masked already."""
-PATH: Final = re.compile(r"(?:~|\.{0,2})/|[A-Za-z]:\\|.*\.(?:json|pem|key|ya?ml|toml|txt|env|crt|safetensors|jsonl?)$")
-HEX: Final = re.compile(r"[0-9a-f]+", re.IGNORECASE)
-NUMBER: Final = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?%?", re.IGNORECASE)
+PATH: Final = compiled(r"(?:~|\.{0,2})/|[A-Za-z]:\\|.*\.(?:json|pem|key|ya?ml|toml|txt|env|crt|safetensors|jsonl?)$")
+HEX: Final = compiled(r"[0-9a-f]+", re.IGNORECASE)
+NUMBER: Final = compiled(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?%?", re.IGNORECASE)
 TRAILING: Final = ",;)]}>&"
 MIN_PASSWORD, MIN_KEY, MIN_WEAK, MIN_BITS = 3, 8, 16, 3.0
 """Characters of a value, and its entropy: a shorter `token` is a word, a number or a token of the model."""
@@ -122,11 +123,11 @@ BEGINNINGS: Final = {
     "eyJ": r"eyJ[\w-]{10,}\.ey",
 }
 """What follows keywords that words also end in (task-, that.): so that most conversations are not looked at further."""
-EXAMPLE: Final = re.compile(r"example|x{6}|0{8}|1234567890ab|abcdef123456|your[-_]", re.IGNORECASE)
+EXAMPLE: Final = compiled(r"example|x{6}|0{8}|1234567890ab|abcdef123456|your[-_]", re.IGNORECASE)
 MIN_PART: Final = 12  # characters made at random behind a prefix, of keys that the pattern does not give the length of
 
 Value = str | int | float | bool | None
-MASK: Final = re.compile(r"\[[a-z0-9-]+-\d+\]")
+MASK: Final = compiled(r"\[[a-z0-9-]+-\d+\]")
 
 
 @lru_cache(maxsize=4096)

@@ -9,11 +9,11 @@ and the code of TRL, veRL, OpenRLHF, NeMo-RL, slime and prime-rl for their epsil
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
 

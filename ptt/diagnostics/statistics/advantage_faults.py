@@ -6,11 +6,12 @@ Every function takes samples as parallel arrays and returns, for each, whether i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.advantage_estimators import (
     EQUAL,
     Estimate,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.flat_lists import as_lists
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
@@ -25,7 +25,7 @@ class Lists:
 
     def series(self, name: str, kind: pl.DataType) -> pl.Series:
         """Return the lists as Polars has them."""
-        return pl.Series(name, as_lists(self.values, self.offsets)).cast(kind)
+        return as_lists(self.values, self.offsets).alias(name).cast(kind)
 
 
 AnyInts = npt.NDArray[np.integer[Any]]

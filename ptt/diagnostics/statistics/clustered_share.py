@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from statistics import NormalDist
 from typing import Final
@@ -16,6 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.small_sample import T975
 

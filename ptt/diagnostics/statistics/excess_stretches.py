@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import MAD_TO_SD, FloatArray
 
 USUAL_QUANTILE: Final = 0.25  # of the values: as much as three quarters of a run may lie in a stretch

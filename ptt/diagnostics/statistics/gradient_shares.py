@@ -7,13 +7,14 @@ clipping and Adam rescale whole steps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
 ALL: Final = "all"  # names the window of all tokens

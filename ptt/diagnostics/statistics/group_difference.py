@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.autocorrelated_mean import WindowMean
 
 MAX_TERMS: Final = 400  # terms of the continued fraction: some 30 suffice wherever t is used here

@@ -7,11 +7,11 @@ different sequences, places and steps compare."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray, dot
 from ptt.diagnostics.statistics.mismatch_levels import (
     MIN_OF_SEQUENCE,

@@ -5,12 +5,12 @@ Measured on sampled sequences. Tokens of a sequence are alike, so shares are jud
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray, dot
 from ptt.diagnostics.statistics.clustered_share import TailShare, tail_shares
 from ptt.diagnostics.statistics.pair_sample import mask_placeholders

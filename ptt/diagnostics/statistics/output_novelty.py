@@ -6,12 +6,12 @@ each other, so the order within a step does not matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
 N: Final = 4  # tokens of an n-gram: a number and what stands around it

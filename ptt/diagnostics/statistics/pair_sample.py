@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.flat_lists import flatten
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray, dot
 from ptt.diagnostics.statistics.fault_since import MIN_SEQUENCES, cut_windows

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray, product
 from ptt.diagnostics.statistics.trend import STEP_AR1, block_correlation
 from ptt.diagnostics.statistics.windows import Span

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray, product
 from ptt.diagnostics.statistics.bootstrap import DRAWS, coarse_percentile, draw_counts, unit_histograms

@@ -6,13 +6,13 @@ means of micro-batches or ranks, sums over a constant, and means that count padd
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
 EXPONENT_CAP: Final = 700.0  # exp of more overflows a double

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.flat_lists import flatten
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.fill_values import NO_FILLS

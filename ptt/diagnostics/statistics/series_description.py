@@ -5,11 +5,12 @@ Many series of one length are described at once, (series, values): one by one, t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import MAD_TO_SD, BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.autocorrelated_mean import AR1_MARGIN, MAX_WINDOW_BLOCKS, MIN_RELATIVE_NOISE
 from ptt.diagnostics.statistics.change_point import MIN_LEVEL_VALUES, change_place, mean_change

@@ -5,13 +5,13 @@ A trend is not noise, and residuals of a straight line understate autocorrelated
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import FloatArray, dot
 
 AR1_GRID: Final = np.linspace(0.0, 0.95, 39)

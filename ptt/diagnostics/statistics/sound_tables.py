@@ -7,7 +7,6 @@ piece continues from them, and its tables come out the same to the last bit."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.flat_lists import flatten, list_offsets
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray

@@ -10,11 +10,11 @@ groups.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray, product
 from ptt.diagnostics.statistics.bootstrap import DRAWS, SEED, draw_counts, interval
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics import bins
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 from ptt.diagnostics.statistics.cells import EXPONENT_CAP, POWERS, SEQUENCE_SUMS

@@ -12,11 +12,12 @@ sampling as in verl's `rollout_is` and TRL's `vllm_importance_sampling_cap`. Che
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import AnyFloats, BoolArray, FloatArray, IntArray
 
 CLIPPED, TRUNCATED, PLAIN = "clipped", "truncated", "plain"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 
 LAST_SHARE: Final = 0.5  # of the values: the trend is that of the run as it is now, not of its warm-up

@@ -14,11 +14,11 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, Self
 
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.errors import InputError, no_room
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent
 from ptt.diagnostics.parsers.io.interface import Lost, RunFile

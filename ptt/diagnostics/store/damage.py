@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import Diagnosis, Source
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.io.run_files import CLOSED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from hashlib import file_digest, sha256
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.documents import convert_document, parse_json, read_at_most
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.model import Diagnosis, DiagnosisRecord

@@ -10,13 +10,14 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
 import polars as pl
 
 from ptt.diagnostics.budget_limits import BudgetLimits
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent, Key
 from ptt.diagnostics.parsers.io.interface import Parser, Piece, Rows, RunFile, any_line, parser_of, pieces_of, unread

@@ -9,11 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from ptt.diagnostics.definitions import compiled
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.parsers.io.run_files import SKIPPED_DIRS, by_number
 
 MAX_DEPTH: Final = 8  # of nested folders; experiment/date/arm/seed/checkpoints/checkpoint-100 are six
-PART: Final = re.compile(  # a part of the surrounding run, whatever it contains
+PART: Final = compiled(  # a part of the surrounding run, whatever it contains
     r"(?:train|training|eval|evals|evaluation|val|valid|validation|test|dev)"
     r"(?:[-_.](?:data|logs?|rollouts?|dumps?|metrics|samples|generations|set|results?|traces?))?"
     r"|logs?|logging|log_?dir|tb|tb_?logs?|tensorboard(?:[-_]logs?)?|tf_?logs?|events?|lightning_logs|wandb|mlruns|mlflow"
@@ -25,34 +26,34 @@ PART: Final = re.compile(  # a part of the surrounding run, whatever it contains
     r"|torchelastic|stdout|stderr|console|slurm|profile[rs]?|tokens",
     re.IGNORECASE,
 )
-RANK: Final = re.compile(
+RANK: Final = compiled(
     r"(?:.*[-_.])?(?:local|global|world)?[-_]?(?:rank|node|host|worker|gpu|device|process|proc|replica|shard|pod|env|agent"
     r"|player|dp|tp|pp|ip)[-_.]?\d+(?:[-_.].*)?",
     re.IGNORECASE,
 )
-CHECKPOINT: Final = re.compile(r"(?:checkpoint|ckpt)[-_=]?\d+.*|global_?step_?\d+.*", re.IGNORECASE)
-STEP: Final = re.compile(
+CHECKPOINT: Final = compiled(r"(?:checkpoint|ckpt)[-_=]?\d+.*|global_?step_?\d+.*", re.IGNORECASE)
+STEP: Final = compiled(
     r"(?:step|iter(?:ation)?|epoch|round|update|rollout)[-_=]?\d+.*|epoch\d+epochstep.*",
     re.IGNORECASE,
 )
-RUN_NUMBER: Final = re.compile(r"(?:seed|run|trial|replicate|experiment)[-_=]?\d+", re.IGNORECASE)
-NUMBER: Final = re.compile(r"\d+")
-FORMAT: Final = re.compile(r"jsonl?|npz|parquet|pt|csv|pkl", re.IGNORECASE)
-DUMPS: Final = re.compile(
+RUN_NUMBER: Final = compiled(r"(?:seed|run|trial|replicate|experiment)[-_=]?\d+", re.IGNORECASE)
+NUMBER: Final = compiled(r"\d+")
+FORMAT: Final = compiled(r"jsonl?|npz|parquet|pt|csv|pkl", re.IGNORECASE)
+DUMPS: Final = compiled(
     r".*(?:dump|logp|rollout|completion|sample|token|trace|trajector|batch|export|debug|generation).*"
     rf"|{FORMAT.pattern}",
     re.IGNORECASE,
 )
-RUN_LOG: Final = re.compile(r".*\.(?:log|out)|.*(?:metrics|history|train_?log).*\.(?:jsonl?|csv)", re.IGNORECASE)
-WANDB_RUN: Final = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-(.+)")
-WANDB_FILE: Final = re.compile(r"run-(.+)\.wandb")
-MLFLOW_RUN: Final = re.compile(r"[0-9a-f]{32}")
-EVENT_FOLDER: Final = re.compile(r"[A-Z][a-z]{2}\d{2}_\d{2}-\d{2}-\d{2}_.+|version_\d+")  # transformers, Lightning
+RUN_LOG: Final = compiled(r".*\.(?:log|out)|.*(?:metrics|history|train_?log).*\.(?:jsonl?|csv)", re.IGNORECASE)
+WANDB_RUN: Final = compiled(r"(?:offline-)?run-\d{8}_\d{6}-(.+)")
+WANDB_FILE: Final = compiled(r"run-(.+)\.wandb")
+MLFLOW_RUN: Final = compiled(r"[0-9a-f]{32}")
+EVENT_FOLDER: Final = compiled(r"[A-Z][a-z]{2}\d{2}_\d{2}-\d{2}-\d{2}_.+|version_\d+")  # transformers, Lightning
 OWN_RECORDS: Final = frozenset(
     {"trainer_state.json", ".hydra", "args.json", "config.yaml", "run.json", "training_args.json"}
 )  # fmt: skip
 OUTPUTS: Final = ({"findings.json", "report.html"}, {"index.json", "index.html"}, {"gate.json", "index.html"})
-LOG_NAME: Final = re.compile(
+LOG_NAME: Final = compiled(
     r".*(?:log|metric|train|state|history|result|reward|wandb|stdout).*\.(?:jsonl?|log|txt|csv|tsv|out|gz|zst)"
     r"|.*\.(?:log|out|eval)",
     re.IGNORECASE,

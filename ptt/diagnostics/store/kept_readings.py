@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Final
@@ -17,6 +17,7 @@ import polars as pl
 from msgspec import Meta
 
 from ptt.diagnostics.budget_limits import BudgetLimits
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.documents import Count, convert_document, parse_json, read_at_most
 from ptt.diagnostics.errors import is_caught
 from ptt.diagnostics.parsers.io.interface import InPlace, Parser, Piece, RunFile

@@ -6,11 +6,12 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
 from ptt.diagnostics.budget_limits import DEFAULT_LIMITS, BudgetLimits
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.documents import Count, convert_document, parse_json, read_at_most
 from ptt.diagnostics.parsers.io.interface import RunFile
 from ptt.diagnostics.schema import TABLES, VERSION

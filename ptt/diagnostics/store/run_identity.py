@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +15,7 @@ from ptt.diagnostics.store.archives import is_archive
 from ptt.diagnostics.store.manifest import fingerprint
 
 PACKAGE: Final = Path(__file__).parents[2]
+CODE: Final = (".py", ".toml")
 END: Final = 1 << 12
 """Bytes read at each end of a file for the source's hash: Parquet has its footer there, logs their last lines."""
 
@@ -68,8 +70,13 @@ def _ends(path: Path, size: int) -> bytes:
 @cache
 def code_state() -> str:
     """Hash the state of this package's files: what other code judged is not shown as ours."""
-    digest = sha256()
-    for path in sorted((*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.toml"))):
-        status = path.stat()
-        digest.update(f"{path.relative_to(PACKAGE)}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+    return sha256(repr(sorted(_states(PACKAGE))).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _states(folder: Path | str) -> Iterator[tuple[str, int, int]]:
+    for entry in os.scandir(folder):
+        if entry.is_dir():
+            yield from _states(entry.path)
+        elif entry.name.endswith(CODE):
+            status = entry.stat()
+            yield entry.path.removeprefix(str(PACKAGE)), status.st_size, status.st_mtime_ns

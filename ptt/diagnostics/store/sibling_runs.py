@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Tally
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.parsers import PARSERS
 from ptt.diagnostics.parsers.io.interface import RunFile, parser_of
 from ptt.diagnostics.parsers.io.run_files import by_number

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import (
     Aggregates,
     Answer,

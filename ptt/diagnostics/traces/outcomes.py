@@ -6,12 +6,12 @@ An episode without a label is in no share, and never counts as a failure.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import JsonScalar, Severity
 from ptt.diagnostics.rules.interface import Finding
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray

@@ -9,12 +9,13 @@ What it is not: a cause for certain. An episode that was lost before may only sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding
 from ptt.diagnostics.statistics.arrays import BoolArray

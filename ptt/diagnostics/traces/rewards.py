@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.outcome_agreement import MIN_LOSS
 from ptt.diagnostics.metrics.name_words import PENALTY, is_judge, is_outcome, words_of
 from ptt.diagnostics.model import JsonScalar, Severity

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.environment import ARGS_CHARS, MALFORMED, MIN_JSON_SHARE, are_json
 from ptt.diagnostics.evidence.tail_details import EpisodeTails
 from ptt.diagnostics.schema import TABLES, named_episodes

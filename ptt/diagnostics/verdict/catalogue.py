@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.model import Link
 from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Final
@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.algorithm import SAMPLED, Family
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import compiled, dataclass
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import LENGTHS
 from ptt.diagnostics.evidence.length_limits import JUDGES, LONGEST, as_limit, evaluation_limit, length_limits
@@ -38,7 +39,7 @@ KINDS: Final[Mapping[str, frozenset[str]]] = {
     "evaluation": frozenset({"eval-not-following", "split-gap", "reward-hacking"}),
 }  # fmt: skip
 LEAST: Final = 2.0  # nats: one clear sign, or two that agree
-LOGGERS: Final = re.compile(r"^(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.\d]*\s+)?(?:(?:[\w.]+:\d+|\[\w+\]|[A-Z]+)\s+)*")
+LOGGERS: Final = compiled(r"^(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.\d]*\s+)?(?:(?:[\w.]+:\d+|\[\w+\]|[A-Z]+)\s+)*")
 MAX_QUOTE: Final = 110  # characters
 MARK: Final = 40  # characters by which a quoted line is known again
 MAX_SIGNS: Final = 3  # in a sentence; the evidence holds all
@@ -48,7 +49,7 @@ MIN_VALUES: Final = 3
 CHANGED: Final = 0.15  # of the level before, and beyond the scatter of single values
 FOLLOWS: Final = 0.3  # of the reward's own relative change
 LINES: Final[Mapping[str, re.Pattern[str]]] = {
-    name: re.compile(pattern)
+    name: compiled(pattern)
     for name, pattern in {
         "gold": rf"(?i){UNREAD.pattern}",
         "quota": r"(?i)\bquota\b|limit of \d+ concurrent|reached (?:its|the) (?:limit|maximum)"
@@ -76,29 +77,29 @@ LINES: Final[Mapping[str, re.Pattern[str]]] = {
     }.items()
 }
 """What a line of trouble speaks of; the first counts."""
-GROUP_SIZES: Final = re.compile(
+GROUP_SIZES: Final = compiled(
     r"(?:^|\.)(?:group_size|num_generations|n_samples_per_prompt|num_samples_per_prompt|num_generations_per_prompt"
     r"|samples_per_prompt|num_return_sequences_in_group|rollouts_per_example|rollout\.n)$"
 )
-GROUP_BASELINES: Final = re.compile(r"(?i)grpo|rloo|leave.?one|group")
-BASELINES: Final = re.compile(r"(?:adv_estimator|advantage_estimator|reward_normalization\.grouping|mean_level)$")
-FILTERS: Final = re.compile(r"(?:filter_groups\.metric|dynamic_sampling\.metric|filter_metric)$")
-SWITCHES: Final = re.compile(r"(?:filter_groups|dynamic_sampling)\.enabled?$|enable_filter_groups$")
-DYNAMIC: Final = re.compile(r"(?:^|\.)(?:use_dynamic_sampling|dynamic_sampling(?:\.enabled?)?)$")
-SHAPING: Final = re.compile(r"(?:reward_shaping|overlong_buffer|overlong_penalty)\.enabled?$")
-MASK_CUT: Final = re.compile(r"(?:^|\.)(?:mask_truncated_completions|overlong_filter(?:ing)?)$")
+GROUP_BASELINES: Final = compiled(r"(?i)grpo|rloo|leave.?one|group")
+BASELINES: Final = compiled(r"(?:adv_estimator|advantage_estimator|reward_normalization\.grouping|mean_level)$")
+FILTERS: Final = compiled(r"(?:filter_groups\.metric|dynamic_sampling\.metric|filter_metric)$")
+SWITCHES: Final = compiled(r"(?:filter_groups|dynamic_sampling)\.enabled?$|enable_filter_groups$")
+DYNAMIC: Final = compiled(r"(?:^|\.)(?:use_dynamic_sampling|dynamic_sampling(?:\.enabled?)?)$")
+SHAPING: Final = compiled(r"(?:reward_shaping|overlong_buffer|overlong_penalty)\.enabled?$")
+MASK_CUT: Final = compiled(r"(?:^|\.)(?:mask_truncated_completions|overlong_filter(?:ing)?)$")
 SHAPED: Final = frozenset({"seq_reward", "seq_final_reward", "score", "reward", "scores"})
-JUDGE_LIMITS: Final = re.compile(r"(?:max_model_len|max_input_tokens|context_length|max_context\w*)$")
+JUDGE_LIMITS: Final = compiled(r"(?:max_model_len|max_input_tokens|context_length|max_context\w*)$")
 ADAPTERS: Final = frozenset({"vllm_enable_lora", "enable_lora"})
-FAILS: Final = re.compile(
+FAILS: Final = compiled(
     r"(?i)fail|error|time.?d?.?out|abort|evict|dropp|invalid|malform|retr(?:y|ied)|unavail|skipped|empty|unscored"
 )
 """Names of metrics that count what goes wrong."""
-OF_ANSWERS: Final = re.compile(r"(?i)format|malform|invalid")
+OF_ANSWERS: Final = compiled(r"(?i)format|malform|invalid")
 """Words of failures that are the policy's own: answers that nothing can read."""
 LEAST_SHARE: Final = 0.05  # of the samples, or one in 20 of them a step
 ROSE: Final = 3.0  # times the level before
-TIMES: Final = re.compile(r"(?i)tim(?:e|ing)|seconds|_s$|duration")
+TIMES: Final = compiled(r"(?i)tim(?:e|ing)|seconds|_s$|duration")
 PARTS: Final[Mapping[str, re.Pattern[str]]] = {
     "scoring": re.compile(r"(?i)reward|scor(?:e|ing)|verif|judge|grad(?:er|ing)"),
     "transport": re.compile(
@@ -112,7 +113,7 @@ MISMATCH: Final = ("mismatch/logp_abs_mean", "mismatch/kl", "mismatch/prob_error
 JUMPED: Final = 5.0  # times its level before, in one step
 JUNK_AT_ONCE: Final = 0.2  # of its level before is left of a share of sound answers
 VANISHED: Final = 0.02  # of its level before is left of a reward
-FORMAT: Final = re.compile(r"(?i)format|well.?formed|parse")
+FORMAT: Final = compiled(r"(?i)format|well.?formed|parse")
 NEARLY_ALL: Final = 0.95  # of the right answers
 FEW_STEPS: Final = 2  # a pass over the data: then the batch that ends it weighs
 NEARS: Final = 0.5  # of a limit: the mean of answers is there when many of them are cut
@@ -121,7 +122,7 @@ HALF: Final = 0.5
 ALL_EQUAL: Final = 0.98  # of the groups
 NOTHING: Final = 1.0  # tokens: an end token, or a placeholder
 RARELY: Final = 5  # logged steps an evaluation, at least: else most onsets follow one
-ABORTS: Final = re.compile(r"(?i)^(?!console_lines/|.*(?:length|non_?abort)).*abort")
+ABORTS: Final = compiled(r"(?i)^(?!console_lines/|.*(?:length|non_?abort)).*abort")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.algorithm import Family
 from ptt.diagnostics.evidence.excursions import LongDip
 from ptt.diagnostics.evidence.outcome_series import is_bookkeeping

@@ -13,14 +13,15 @@ from itertools import groupby
 from operator import and_, or_
 from typing import Final
 
+from ptt.diagnostics.definitions import compiled
 from ptt.diagnostics.log_entries import EPOCH, STEP
 from ptt.diagnostics.parsers.own_logs import SCALE
 
 NUMBER, SCALED, STAMP, ANY, DRAWN = "\x01", "\x02", "\x03", "\x04", "\x05"
 """Stand for a number, one with a scale behind a space, a time, a word that differs from line to line, and a bar."""
-MARKS: Final = re.compile("[\x00-\x05]")  # a line that holds these itself is no text
+MARKS: Final = compiled("[\x00-\x05]")  # a line that holds these itself is no text
 COUNTED: Final = frozenset({NUMBER, SCALED})
-WORD: Final = re.compile(r"\S+")
+WORD: Final = compiled(r"\S+")
 MAX_PART: Final = 24  # tokens of a part that some lines lack
 MAX_TOKENS: Final = 200  # on a line; more are a table of weights, or prose
 MAX_SHAPES: Final = 600  # tried, those of most lines first
@@ -36,7 +37,7 @@ STAMPS: Final = (
 SPACED: Final = r"%|(?:m|u|µ|μ)nats?"  # scales that may stand behind a space, since they are nothing else
 NON_FINITE: Final = r"[-+]?(?:nan|inf|NaN|Inf|NAN|INF|null|None)(?!\w)"
 NUMBERS: Final = {
-    decimal: re.compile(
+    decimal: compiled(
         rf"(?<![\w.])(?:(?P<stamp>{STAMPS})(?![\w:])|(?P<number>[-+\u2212]?(?:[1-9]\d{{0,2}}(?:{thousands}\d{{3}})+(?!\d)"
         rf"(?:{point}\d+)?|\d+(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?|{NON_FINITE})(?P<scale>(?:\s?(?:{SPACED})|(?:{SCALE}))(?!\w))?"
         rf"|[^\W\d_]{{1,12}}_?(?P<glued>(?:\d+(?:{point}\d+)?|{point}\d+)(?:[eE][-+]?\d+)?)(?![\w.-]\w)(?:(?:{SCALE})(?!\w))?)"
@@ -44,8 +45,8 @@ NUMBERS: Final = {
     for decimal, point, thousands in ((".", r"\.", ","), (",", ",", r"\."))
 }
 """`glued`: right behind a letter, as in `E1 L.52`."""
-BAR: Final = re.compile(r"\|[█▉▊▋▌▍▎▏░▒▓━╸╺ #=>.-]{3,}\||\[[█░ #=>.-]{5,}\]")
-IDS: Final = re.compile(
+BAR: Final = compiled(r"\|[█▉▊▋▌▍▎▏░▒▓━╸╺ #=>.-]{3,}\||\[[█░ #=>.-]{5,}\]")
+IDS: Final = compiled(
     r"(?<![\w.-])(?=[\da-f-]{0,40}[a-f])(?=[a-f-]{0,40}\d)[\da-f]{6,40}(?:-[\da-f]{4,12}){0,4}(?![\w.-])"
 )
 """Hashes and the like, which are new on each line."""

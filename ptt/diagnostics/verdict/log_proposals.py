@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from glob import escape
 from itertools import islice, pairwise
 from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.log_entries import EPOCH, STEP, LogEntry, entry_problem
 from ptt.diagnostics.metrics.catalogue import document, metrics
 from ptt.diagnostics.metrics.guessed_names import near_names, read_words, spelt_words, told_by

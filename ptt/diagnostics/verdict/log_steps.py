@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.metrics.guessed_names import spelt_words, told_by, written_out
 
 MIN_LINES: Final = 5  # that count, for a log

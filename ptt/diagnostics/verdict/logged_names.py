@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.logged_scalars import spelt_kind
 from ptt.diagnostics.evidence.rewards import reward_component
 from ptt.diagnostics.log_entries import LogEntry

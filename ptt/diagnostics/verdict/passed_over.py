@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
 from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.log_entries import LogEntry
 from ptt.diagnostics.parsers.io.console_context import ConsoleContext
 from ptt.diagnostics.parsers.own_logs import numbers_of, texts_by_name

@@ -6,9 +6,9 @@ The audit itself says of each logged figure whether it was checked (`Diagnosis.a
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.algorithm import Algorithm, samples_texts, trainer_of
 from ptt.diagnostics.metrics.catalogue import known
 from ptt.diagnostics.metrics.recording import Switch, switches_for

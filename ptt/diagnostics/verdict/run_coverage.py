@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.algorithm import Algorithm, detect_algorithm, samples_online, samples_texts, trainer_of
 from ptt.diagnostics.evidence.gather import read_metrics
 from ptt.diagnostics.evidence.placed_rows import place_rows

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import median
 from typing import Any, Final, Literal
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import Guard
 from ptt.diagnostics.statistics.betting import Bet
 from ptt.diagnostics.watch.guards import DRIFT, guards_for

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.rules.policy_update.kl_over_target import SUMMED_KL
 from ptt.diagnostics.schema import Flag

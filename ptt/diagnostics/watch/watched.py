@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.rules.data_freshness import engine_mismatch
 from ptt.diagnostics.rules.exploration import entropy_collapse
 from ptt.diagnostics.rules.numerics import gradient_spikes, loss_divergence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from ptt.diagnostics.compare.comparison import POST, Arm, Comparison, sided
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import Status
 from ptt.reports.compare.texts import setting_rows
 from ptt.reports.figures.compare import BEHIND, EVERY, FOLDED, MAIN

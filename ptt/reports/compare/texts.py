@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
 import polars as pl
@@ -30,6 +30,7 @@ from ptt.diagnostics.compare.comparison import (
     sided,
     tail_of,
 )
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.metrics.catalogue import Kind
 from ptt.reports.output import fields_of, finite_json
 from ptt.reports.text.names import STATUSES, metric_name

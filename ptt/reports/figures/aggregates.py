@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import Answer, Diagnosis, in_unit
 from ptt.reports.figures.annotations import label_beside, mark_onset
 from ptt.reports.figures.axes import CurveScale, annotate_row, curve_scale, label_axes, linear, shade_windows, step_axis

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import STEP, Diagnosis, Run
 from ptt.reports.figures.panels import TWO_LINES
 from ptt.reports.figures.style import LEFT, MUTED, RULE, SHADE, annotate

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.errors import PttError, describe, is_caught, is_damage
 from ptt.reports.figures.panels import FigureSpec
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import STEP, Diagnosis, Finding, JsonScalar, in_unit, since_words
 from ptt.reports.figures.line_plot import Axis, Drawing, LinePlot
 from ptt.reports.figures.panels import RunFigure

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.reports.text.numbers import count, number, power_of_ten
 
 Floats = np.ndarray[Any, Any]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import Diagnosis, Finding, Link, Severity, in_unit, since_words
 from ptt.reports.figures.axes import annotate_row, linear, row_axes, step_axis
 from ptt.reports.figures.panels import DataTable, Panel, RunFigure, data_table

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.gate.results import GateReport
 from ptt.reports.gate import gate_json, junit, markdown, sarif
 from ptt.reports.gate.index import index_html

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import NamedTuple
 from urllib.parse import quote
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.gate.results import ORDER, CheckKind, CheckResult, GatedRun, GateReport, Outcome
 from ptt.diagnostics.model import Severity, Status, in_unit
 from ptt.reports.text.names import joined, sentence

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass
 from statistics import median
 
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import Answer, Diagnosis, Finding, Link, Severity, Status, since_words
 from ptt.reports.run.view import meaning
 from ptt.reports.text.consequences import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.metrics.recording import how_to_record
 from ptt.diagnostics.model import Agreement, AuditRow, Diagnosis
 from ptt.reports.text.names import joined, metric_name, sentence

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import Diagnosis
 from ptt.reports.figures import BEHIND_THE_TAIL, FIGURES
 from ptt.reports.figures.faults import FigureFault, suppress_faults

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import STEP, Answer, Diagnosis, in_unit
 from ptt.reports.figures.faults import FigureFault, suppress_faults
 from ptt.reports.figures.finding_series import FIGURE, finding_plot, no_plot, support_plot

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 from urllib.parse import quote
 
 from rich.console import Console
 from rich.text import Text
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import STEP, Diagnosis, Link, Severity, Status
 from ptt.reports.output import fields_of, finite_json, render
 from ptt.reports.run.findings_json import steps_json

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import Diagnosis, GuardPrice, Interval, Ledger, LedgerShare
 from ptt.reports.figures.line_plot import Axis, Drawing, LinePlot
 from ptt.reports.figures.panels import DataTable

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import Diagnosis, SeriesOutcome, in_unit
 from ptt.reports.text.numbers import bounds, count, counted, percent, with_unit
 from ptt.reports.text.sanitize import safe, shortened

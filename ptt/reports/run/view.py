@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import (
     Diagnosis,
     Finding,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import Finding, in_unit
 from ptt.diagnostics.traces.call_outcomes import MARKED
 from ptt.diagnostics.traces.model import Call, Example, Message, Parting, TraceDiagnosis, tool_of

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import Finding
 from ptt.diagnostics.traces.call_outcomes import KNOWN_BY
 from ptt.diagnostics.traces.model import MEASURES, TraceDiagnosis, TraceSet, as_run, tool_of

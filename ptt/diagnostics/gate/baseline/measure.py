@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.errors import SettingsError
 from ptt.diagnostics.evidence.logged_metrics import LOST_SHARE, IntArray, Logged, logged_metrics
 from ptt.diagnostics.gate.baseline.values import Baseline, Figures, LateEss, MetricFigures, hull

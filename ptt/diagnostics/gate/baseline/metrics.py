@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.logged_metrics import LOST_SHARE
 from ptt.diagnostics.gate.baseline.measure import windows_of
 from ptt.diagnostics.gate.baseline.values import (

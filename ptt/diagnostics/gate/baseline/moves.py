@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.gate.baseline.measure import Measured, placed
 from ptt.diagnostics.gate.baseline.metrics import DIRECTIONS
 from ptt.diagnostics.gate.baseline.tails import curves_of, floored

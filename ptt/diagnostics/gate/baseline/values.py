@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Final, Literal
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.model import JsonScalar
 from ptt.diagnostics.statistics.autocorrelated_mean import WindowMean
 from ptt.diagnostics.statistics.noninferiority import EXCLUDED_RATIO

@@ -14,13 +14,15 @@ import numpy as np
 import numpy.typing as npt
 from rensa import RMinHash
 
+from ptt.diagnostics.definitions import compiled
+
 Hashes = npt.NDArray[np.uint64]
 
 ANSWER_PART_CHARS: Final = 2000  # from the beginning, and as many from the end: a loop, once begun, lasts to the end
 PART_WORDS: Final = 200  # words in each of these parts; a fixed size, since longer texts repeat more words by chance
-WORD: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_]+")  # a sign of Chinese or Japanese is a word
+WORD: Final = compiled(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_]+")  # a sign of Chinese or Japanese is a word
 REASONING_END: Final = ("</think>", "</thinking>", "</reasoning>")  # the answer follows it
-MARKS: Final = re.compile(r"^(?:[\s*_#>\"'`:.-]|<[^<>]{1,20}>|(?:assistant|answer|response|final answer)\s*:)+", re.I)
+MARKS: Final = compiled(r"^(?:[\s*_#>\"'`:.-]|<[^<>]{1,20}>|(?:assistant|answer|response|final answer)\s*:)+", re.I)
 OPENING_CHARS: Final = 200  # characters within which a refusal begins
 NGRAM: Final = 4  # words, as seq-rep-4 of Welleck et al., Neural Text Generation with Unlikelihood Training
 MIN_WORDS: Final = 24  # shorter texts hold no loop, and agree by chance
@@ -49,7 +51,7 @@ _UNABLE: Final = (
     r"|do not feel comfortable|don'?t feel comfortable)|(?:i'?m|i am) (?:un(?:able|willing) to|not able to"
     r"|not comfortable|not going to))"
 )
-REFUSAL: Final = re.compile(
+REFUSAL: Final = compiled(
     rf"(?:{_REGRET})?(?:as an ai\b[^.!?\n]{{0,60}}?,? )?{_UNABLE}\b"
     rf"(?:(?<=decline)|(?<=refuse)|(?<=comfortable)|(?: \w+ly| in good conscience| be able to| ever)*,? {_ACTS}\w*\b)"
     r"|as an ai (?:language )?model, i (?:do not|don'?t|am not|cannot|can'?t)"
@@ -79,9 +81,9 @@ def measure_answer(text: str) -> dict[str, Any]:
 UNIFORM_CHARS: Final = 32  # a text so long of so few different characters is no word of any language
 UNIFORM_KINDS: Final = 2
 BOXED: Final = "\\boxed{"
-FINAL: Final = re.compile(r"####\s*([^\n]{1,200})|<answer>(.{1,400}?)</answer>", re.DOTALL)
-SPACING: Final = re.compile(r"\\[,;!: ]|\\(?:left|right|text|mathrm|dfrac|tfrac)(?![a-z])|[\s$]")
-THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")  # other commas stand between numbers
+FINAL: Final = compiled(r"####\s*([^\n]{1,200})|<answer>(.{1,400}?)</answer>", re.DOTALL)
+SPACING: Final = compiled(r"\\[,;!: ]|\\(?:left|right|text|mathrm|dfrac|tfrac)(?![a-z])|[\s$]")
+THOUSANDS: Final = compiled(r"(?<=\d),(?=\d{3}(?!\d))")  # other commas stand between numbers
 MAX_EXPECTED: Final = 200  # characters; a longer expected text is no answer that can be compared
 
 
@@ -171,7 +173,7 @@ _DONE: Final = (
     r"(?:completed|fixed|resolved|solved|implemented|booked|cancell?ed|updated|created|submitted|placed|processed"
     r"|finished|exchanged|returned|modified|refunded|rescheduled|transferred|installed|deployed|corrected|accomplished)"
 )
-CLAIM: Final = re.compile(
+CLAIM: Final = compiled(
     rf"\bsuccessfully {_DONE}\b|\bsuccess(?:ful)?ly (?:added|changed|removed|applied|made|sent|built|ran|passed)\b"
     rf"|\b(?:i|we)(?:'ve| have) (?:now |also |already |just )?{_DONE}\b"
     rf"|\b(?:has|have) (?:now |just )?been (?:fully )?{_DONE}\b"
@@ -181,20 +183,20 @@ CLAIM: Final = re.compile(
     r"|^\W*(?:all )?(?:done|finished|completed)\W*$",
     re.I,
 )
-DENIAL: Final = re.compile(
+DENIAL: Final = compiled(
     r"\b(?:not|no|never|un(?:able|successful\w*)|cannot|fail\w*|if|once|when|until|unless|should|would|will|to be"
     r"|please|let me|need(?:s|ed)? to|partial\w*|partly|almost|error)\b|n't\b|\?",
     re.I,
 )
 """Words of a sentence that claims nothing: it denies, conditions, announces or asks."""
-ADMISSION: Final = re.compile(
+ADMISSION: Final = compiled(
     r"\b(?:un(?:able|fortunately)|(?:could|was|were|am|did|do|does|is|are) ?(?:not|n't) (?:able|possible|complete"
     r"|finish|find|fix|resolve|solve)\w*|couldn't|can(?:not|'t)|failed to|gave up|still (?:fail|broken)\w*)\b",
     re.I,
 )
 """Words that admit a failure: a message with one of them makes no claim."""
-SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+|;\s")
-FINISHING: Final = re.compile(r"(?:finish|attempt_completion|(?:mark_)?task_completed?|complete_task|task_done)", re.I)
+SENTENCE_END: Final = compiled(r"(?<=[.!?])\s+|\n+|;\s")
+FINISHING: Final = compiled(r"(?:finish|attempt_completion|(?:mark_)?task_completed?|complete_task|task_done)", re.I)
 
 
 def claims_success(text: str) -> bool | None:
@@ -222,7 +224,7 @@ def _is_english(text: str) -> bool:
 
 
 # A judge's, a format's or a length's 1 does not say so.
-CORRECT: Final = re.compile(
+CORRECT: Final = compiled(
     r"(?:is_|task_|answer_)?(?:success(?:ful)?|succeeded|solved|resolved|passed|correct(?:ness)?(?:_answer)?|acc(?:uracy)?|exact_match)"
     r"(?:_reward)?(?:_func|_fn)?",
     re.I,
@@ -241,12 +243,12 @@ def success_of(scores: Mapping[str, float | None]) -> bool | None:
     return as_success(next((score for name, score in scores.items() if CORRECT.fullmatch(name)), None))
 
 
-EMPTY: Final = re.compile(
+EMPTY: Final = compiled(
     r"[\s\[\]{}()\"',]*|(?i:(?:none|null|n/a|no (?:results?|documents?|content|output)(?: found)?)\.?)"
 )
-HEADER: Final = re.compile(r"\[?(?:#+ |\d{1,3}[.):] |(?:Doc(?:ument)?|Result|Source|Passage|Page|Title|Item)\b)", re.I)
+HEADER: Final = compiled(r"\[?(?:#+ |\d{1,3}[.):] |(?:Doc(?:ument)?|Result|Source|Passage|Page|Title|Item)\b)", re.I)
 MIN_HEADERS: Final = 2  # one title alone may be the answer
-DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
+DIGITS: Final = compiled(r"\d+(?:\.\d+)?")
 EMPTY_CHARS: Final = 4000  # a longer result is not looked at
 
 

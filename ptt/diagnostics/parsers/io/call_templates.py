@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ptt.diagnostics.definitions import compiled, dataclass
 from ptt.diagnostics.parsers.io.call_values import (
     CODE,
     DECODER,
@@ -71,7 +72,7 @@ TEXT_TAGS: Final = {
 LANGUAGES: Final = frozenset(
     {"python", "py", "bash", "sh", "shell", "sql", "tool_code", "json", "xml", "mswea_bash_command"}
 )
-OPEN: Final = re.compile(
+OPEN: Final = compiled(
     r"(?P<thinks><(?P<ends>/?)(?:think|thinking|reasoning|scratch_pad)>)"
     r"|(?P<fenced>```[ \t]*(?P<language>[\w.-]{0,30})[^\n`]{0,80}\n)"
     rf"|(?P<tagged>{'|'.join(map(re.escape, CLOSERS))})"
@@ -100,8 +101,8 @@ WRAPPERS: Final = (
     r"|<\|tool_calls_section_{1}\|>|<｜tool▁calls▁{1}｜>)"
 )
 """Tags around calls that have tags of their own."""
-WRAPPED: Final = re.compile(rf"{WRAPPERS.format('', 'begin')}\s*\Z")
-UNWRAPPED: Final = re.compile(rf"\s*+(?:{WRAPPERS.format('/', 'end')}|<end_action>|<end_code>|<｜tool▁outputs▁end｜>)")
+WRAPPED: Final = compiled(rf"{WRAPPERS.format('', 'begin')}\s*\Z")
+UNWRAPPED: Final = compiled(rf"\s*+(?:{WRAPPERS.format('/', 'end')}|<end_action>|<end_code>|<｜tool▁outputs▁end｜>)")
 WRAPPER_CHARS: Final = 60
 STRONG: Final = (
     "<tool", "<TOOL", "<function", "<|", "<｜tool", "<start_function_call>", "invoke name=", "[TOOL_CALLS]",
@@ -110,31 +111,31 @@ STRONG: Final = (
 """What every call by a template of its own contains: a quick check before the patterns. The others need proof."""
 WEAK: Final = ("```", "ction", "ACTION:", "TOOL:", "CALL:", "<action>", "<command>", "<cmd>", "<c>", "<toolname>",
                "<tool_name>", *(f"<{tag}>" for tag in TEXT_TAGS))  # fmt: skip
-PARAMETER: Final = re.compile(
+PARAMETER: Final = compiled(
     r"<parameter=([^<>\n]{1,200})>(.*?)(?:</parameter>|(?=<parameter=)|\Z)", re.DOTALL
 )  # qwen3coder's, which takes one that is cut off
-PARAMETER_NAMED: Final = re.compile(r"<(?:\w{1,20}:|｜DSML｜)?parameter name=\"([^\"<>]{1,200})\"[^<>]{0,80}>")
-PARAMETER_NAMED_END: Final = re.compile(r"</(?:\w{1,20}:|｜DSML｜)?parameter>")
-GEMMA: Final = re.compile(r"call:([\w.-]{1,200})\{(.*)\}\s*\Z", re.DOTALL)
-GEMMA_PAIR: Final = re.compile(
+PARAMETER_NAMED: Final = compiled(r"<(?:\w{1,20}:|｜DSML｜)?parameter name=\"([^\"<>]{1,200})\"[^<>]{0,80}>")
+PARAMETER_NAMED_END: Final = compiled(r"</(?:\w{1,20}:|｜DSML｜)?parameter>")
+GEMMA: Final = compiled(r"call:([\w.-]{1,200})\{(.*)\}\s*\Z", re.DOTALL)
+GEMMA_PAIR: Final = compiled(
     r"([\w.-]{1,200}):(?:<escape>(.*?)<escape>|<\|\"\|>(.*?)<\|\"\|>|([^,{}]{0,200}))", re.DOTALL
 )
-CODE_FENCE: Final = re.compile(r"\n```(\w{1,20})\n")
-ARROW: Final = re.compile(r"([\w.-]{1,200})(?:\[CALL_ID\][\w-]{1,40})?(?:\[ARGS\])?(?=\{)")
-TURN_ENDS: Final = re.compile(r"<\|(?:stop|from|eot_id)\|>|>>>[\w.-]{1,200}\n")
+CODE_FENCE: Final = compiled(r"\n```(\w{1,20})\n")
+ARROW: Final = compiled(r"([\w.-]{1,200})(?:\[CALL_ID\][\w-]{1,40})?(?:\[ARGS\])?(?=\{)")
+TURN_ENDS: Final = compiled(r"<\|(?:stop|from|eot_id)\|>|>>>[\w.-]{1,200}\n")
 STEP: Final = r"(?:[ _]\d{1,4})?[ \t]*+:(?:\*\*)?"
-INPUT_LINE: Final = re.compile(
+INPUT_LINE: Final = compiled(
     rf"\s*+([^\n]{{1,200}}+)\n\s*+(?:\*\*)?[Aa]ction(?:[ _]\d{{1,4}})?[ _][Ii]nput{STEP}"
 )  # as LangChain's
-BRACKETED: Final = re.compile(r"[ \t]*+([A-Za-z]\w{0,60})\[([^\n]{0,4000})\][ \t]*(?=\n|\Z)")
-GIVEN: Final = re.compile(
+BRACKETED: Final = compiled(r"[ \t]*+([A-Za-z]\w{0,60})\[([^\n]{0,4000})\][ \t]*(?=\n|\Z)")
+GIVEN: Final = compiled(
     r"\s*+<(?P<of>(?:tool_|action_|command_)?(?:input|args|arguments|parameters|params))>(?P<body>.*?)</(?P=of)>",
     re.DOTALL,
 )  # as LangChain's XML agent
-STEP_END: Final = re.compile(
+STEP_END: Final = compiled(
     rf"\n[ \t]*+(?:\*\*)?(?:[Oo]bservation|Thought|[Aa]ction|Final Answer){STEP}|<\||</s>|<end_action>"
 )
-ENDS: Final = re.compile(
+ENDS: Final = compiled(
     r"<\|(?:im_end|eot_id|eom_id|endoftext|end|call|stop|from|end_of_text)\|>|</s>|<｜tool▁call|<end_of_turn>"
 )
 """Where what has no closing tag of its own ends."""
@@ -459,7 +460,7 @@ RESULT_TAGS: Final = (
     "tool_response", "tool_result", "tool_output", "function_result", "function_results", "function_response",
     "information", "output", "interpreter", "result", "results", "observation", "search_results", "documents",
 )  # fmt: skip
-RESULT: Final = re.compile(
+RESULT: Final = compiled(
     rf"(?:\s|<\|[a-z_]{{1,20}}\|>|</s>|<｜tool▁calls▁end｜>|<｜end▁of▁sentence｜>|</tool_call>|</function_calls>)*+"
     rf"(?:<(?P<tag>{'|'.join(RESULT_TAGS)})>|(?P<fence>```(?:output|tool_output|tool_outputs)[ \t]*\n)"
     r"|(?P<list>\[TOOL_RESULTS\])|(?P<deepseek>(?:<｜tool▁outputs▁begin｜>)?<｜tool▁output▁begin｜>)|(?P<qwen>✿RESULT✿:)"
@@ -471,7 +472,7 @@ RESULT_ENDS: Final = {
     "deepseek": "<｜tool▁output▁end｜>",
     "qwen": "✿RETURN✿",
 }
-NEXT_STEP: Final = re.compile(rf"\n[ \t]*+(?:\*\*)?(?:Thought|[Aa]ction|Final Answer){STEP}|<\|im_end\|>|<\|eot_id\|>")
+NEXT_STEP: Final = compiled(rf"\n[ \t]*+(?:\*\*)?(?:Thought|[Aa]ction|Final Answer){STEP}|<\|im_end\|>|<\|eot_id\|>")
 
 
 def result_at(text: str, at: int) -> tuple[str, int] | None:

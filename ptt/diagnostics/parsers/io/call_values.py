@@ -10,11 +10,12 @@ import ast
 import json
 import re
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.parsers.io.lines import parse_json, well_formed
 
 NAME_CHARS: Final = 200  # of a tool's name; longer ones are prose

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.flat_lists import as_lists
 from ptt.diagnostics.parsers.io.interface import Piece, Rows
 from ptt.diagnostics.parsers.io.values import INT32, as_number
@@ -85,7 +86,7 @@ def _list_column(name: str, lists: Sequence[Array | None], masks: Sequence[Array
     with np.errstate(over="ignore"):  # a double beyond float32 is an infinity, and counted as one
         values: Array = np.concatenate(filled).astype(dtype, copy=False)
     offsets = np.cumsum([0, *map(len, filled)])
-    return pl.Series(name, as_lists(values, offsets, hidden=hidden, absent=absent))
+    return as_lists(values, offsets, hidden=hidden, absent=absent).alias(name)
 
 
 def token_array(found: Any) -> Array | None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from ptt.diagnostics.definitions import compiled
 from ptt.diagnostics.parsers.io.console_lines import (
     DIALECTS,
     ConsoleRow,
@@ -53,10 +54,10 @@ SPOKEN: Final = {
 }  # fmt: skip
 ENGLISH: Final = {word: name for name, words in SPOKEN.items() for word in words.split()}
 BEFORE_NUMBER = r"(?=\s{0,4}[:=]?\s{0,4}[\[(]?\s{0,4}[+-]?(?:\d|nan\b|inf\b))"
-SPOKEN_WORD: Final = re.compile(
+SPOKEN_WORD: Final = compiled(
     rf"(?<![^\W\d_])({'|'.join(sorted(map(re.escape, ENGLISH), key=len, reverse=True))}){BEFORE_NUMBER}", re.IGNORECASE
 )
-ORDINAL: Final = re.compile(r"第\s?(\d{1,9})(?:\s?/\s?(\d{1,9}))?\s?(轮|輪|步|个?epoch|エポック|ステップ)")
+ORDINAL: Final = compiled(r"第\s?(\d{1,9})(?:\s?/\s?(\d{1,9}))?\s?(轮|輪|步|个?epoch|エポック|ステップ)")
 STEPS: Final = ("步", "ステップ")
 WIDE: Final = str.maketrans("：，；（）＝｜【】", ":,;()=|[]")
 ASCII: Final = tuple(word.encode() for word in ENGLISH if word.isascii())
@@ -80,11 +81,11 @@ def _ordinal(match: re.Match[str]) -> str:
     return f"{unit} {match[1]}" + (f"/{match[2]}" if match[2] else "")
 
 
-COLUMNS: Final = re.compile(r"\s*[|\u2502\u2503\t]\s*|\s{2,}")
-NAME: Final = re.compile(r"[^\W\d][\w/.@%()# -]{0,40}")
-CELL: Final = re.compile(rf"({NUMBER})(%)?")
-RULE: Final = re.compile(r"[\s|+=:\u2500-\u257f-]{1,400}")
-OTHER_CELL: Final = re.compile(r"[\w.:/% -]{0,40}")  # a time, a name, a dash
+COLUMNS: Final = compiled(r"\s*[|\u2502\u2503\t]\s*|\s{2,}")
+NAME: Final = compiled(r"[^\W\d][\w/.@%()# -]{0,40}")
+CELL: Final = compiled(rf"({NUMBER})(%)?")
+RULE: Final = compiled(r"[\s|+=:\u2500-\u257f-]{1,400}")
+OTHER_CELL: Final = compiled(r"[\w.:/% -]{0,40}")  # a time, a name, a dash
 MAX_CHARS: Final = 1000
 MAX_CELLS: Final = 64
 
@@ -147,16 +148,16 @@ EPOCH_LINES: Final = 8  # an epoch's headline: a summary follows at once, or els
 FOLLOWING_LINES: Final = 2  # that go on where a counted line ended: `average reward score: 0.5`
 BANNER_CHARS: Final = 160
 BANNER_WORDS: Final = 3  # beside the counter: `Starting epoch 3 of 10` is a headline, a sentence is not
-INDENTED = re.compile(r"\s{2,16}[\w/.@-]{1,120}=\S{1,40}")  # OLMo's: a name and its number, and nothing else
+INDENTED = compiled(r"\s{2,16}[\w/.@-]{1,120}=\S{1,40}")  # OLMo's: a name and its number, and nothing else
 SPLITS: Final = frozenset({"train", "training", "val", "valid", "validation", "test", "eval", "dev"})
 OTHER_WORDS: Final = 3  # in a line of numbers, beside their names
 BULLETS: Final = ("•", "-", "*", "·")
 HEADLINE_CHARS: Final = 300  # in a line that counts but has no numbers
 BARS: Final = (b"\xe2\x94\x82", b"\xe2\x94\x83")  # separators of a box's cells
-BOX_CELL = re.compile(r"[│┃]\s*")
+BOX_CELL = compiled(r"[│┃]\s*")
 BOX_TITLES: Final = ("╭", "┌", "╔", "┏")  # `╭── Sample 1 | Reward: 1.0 ──╮`: of what is printed in the box
-HELD_OUT_TITLE = re.compile(r"\W{0,8}(?:eval|evaluation|validation|test) (?:results?|metrics)\W{0,4}", re.IGNORECASE)
-BOX_NUMBER = re.compile(rf"({NUMBER})\s?(%)?")
+HELD_OUT_TITLE = compiled(r"\W{0,8}(?:eval|evaluation|validation|test) (?:results?|metrics)\W{0,4}", re.IGNORECASE)
+BOX_NUMBER = compiled(rf"({NUMBER})\s?(%)?")
 
 
 class ConsoleContext:
@@ -316,7 +317,7 @@ class ConsoleContext:
         return None
 
 
-_DIGIT = re.compile(rb"\d")
+_DIGIT = compiled(rb"\d")
 
 
 def _box_cells(text: str) -> Values:
@@ -326,13 +327,13 @@ def _box_cells(text: str) -> Values:
     return {name: printed_number(match[1], match[2]) for name, cell in pairs if (match := BOX_NUMBER.fullmatch(cell))}
 
 
-WORD = re.compile(r"[^\W\d_]+")
-QUOTED = re.compile(r"=\s?(?:'[^']{0,400}'|\"[^\"]{0,400}\")")  # a sample's text beside its numbers
+WORD = compiled(r"[^\W\d_]+")
+QUOTED = compiled(r"=\s?(?:'[^']{0,400}'|\"[^\"]{0,400}\")")  # a sample's text beside its numbers
 # What Python's logging puts in front: the time, perhaps host and logger, and the level, in this order.
-TIME = re.compile(r"\[?(?:\d{4}[-/]?\d\d[-/]?\d\d[ T-])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?!\d)")
-LEVEL = re.compile(r"\b(?:INFO|DEBUG|WARNING)\b\]?(?: ?[\t:|-])?(?=\s|$)")
-PLACE = re.compile(r"[ |]{0,8}[\w.]{1,80}:[\w.<>]{1,80}:\d{1,6} - ")  # loguru's, in the code
-LEVEL_FIRST = re.compile(r"(?:INFO|DEBUG):[\w.]{1,80}:")
+TIME = compiled(r"\[?(?:\d{4}[-/]?\d\d[-/]?\d\d[ T-])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?!\d)")
+LEVEL = compiled(r"\b(?:INFO|DEBUG|WARNING)\b\]?(?: ?[\t:|-])?(?=\s|$)")
+PLACE = compiled(r"[ |]{0,8}[\w.]{1,80}:[\w.<>]{1,80}:\d{1,6} - ")  # loguru's, in the code
+LEVEL_FIRST = compiled(r"(?:INFO|DEBUG):[\w.]{1,80}:")
 PREFIX_CHARS: Final = 160  # of time, host, logger and level
 PREFIX_WORDS: Final = 5  # more make a sentence that mentions a level
 
@@ -349,7 +350,7 @@ def unlogged(text: str) -> str:
     return text[end:].removeprefix(" ") if end else text
 
 
-SETTING = re.compile(r"(?:steps|iters|epochs|episodes|batches) ?[=:]", re.IGNORECASE)  # how many there are to be
+SETTING = compiled(r"(?:steps|iters|epochs|episodes|batches) ?[=:]", re.IGNORECASE)  # how many there are to be
 
 
 def banner(text: str) -> Counter:
@@ -362,7 +363,7 @@ def banner(text: str) -> Counter:
     return Counter()
 
 
-CELLS = re.compile(r"\|\s{0,40}([^|]{1,80}?)\s{0,80}\|\s{0,40}([^|]{0,80}?)\s{0,80}\|\s*")
+CELLS = compiled(r"\|\s{0,40}([^|]{1,80}?)\s{0,80}\|\s{0,40}([^|]{0,80}?)\s{0,80}\|\s*")
 TABLE_STEPS: Final = (
     "time/total_timesteps", "total_timesteps", "TotalEnvInteracts", "timesteps_total", "misc/total_timesteps",
     "TimestepsSoFar", "frame", "frames", "timesteps",

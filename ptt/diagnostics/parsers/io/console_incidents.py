@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import compiled
 from ptt.diagnostics.parsers.io.telemetry import ESCAPES, NOISE, Facts, safe_line
 from ptt.diagnostics.parsers.io.tracebacks import without_prefix
 
@@ -48,7 +49,7 @@ KINDS: Final = {
 }
 """How a line says what became of a sample, the plainest first: what was dropped after a timeout was dropped."""
 TROUBLE: Final = "trouble"
-OF_TROUBLE: Final = re.compile(
+OF_TROUBLE: Final = compiled(
     rf"{KINDS['failed']}|{TIMEOUT}|{KINDS['retried']}|\brefused\b|\bunreachable\b|\bunavailable\b|\bunhealthy\b|"
     r"\bout of memory\b|\bOOM\b|\bno (?:space|resources)\b|\b(?:died|dead|killed|exited|lost|restart\w{0,4})\b|"
     r"\bfall(?:s|ing)?[ -]?back\b|\brate.?limit|\bgiving up\b|\bbroken\b|\bterminated abruptly\b|"
@@ -58,7 +59,7 @@ OF_TROUBLE: Final = re.compile(
     re.IGNORECASE,
 )
 """A line of trouble that speaks of no sample: of a server, a network, a worker."""
-NO_TROUBLE: Final = re.compile(
+NO_TROUBLE: Final = compiled(
     r"(?i)\bmax_?retr|\bretries\s?[=:]|\b(?:error|fail)\w{0,5}[_ ]?(?:rate|ratio|mean)?\s?[:=]\s?[\d.]"
 )
 """A setting, or a figure among others."""
@@ -70,22 +71,22 @@ MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp
                 b"set to", b" to 0", b" to zero", b" as 0", b" as zero", b"ssign", b"coring 0", b"eadline", b"xceeded",
                 b"interactions", b"traces", b"token ids", b"token data", b"iving up", b"roken", b"bruptly", b"rphan",
                 b"nreleased", b"leak", b"roduced no", b"mpty ")  # fmt: skip
-UNREAD: Final = re.compile(
+UNREAD: Final = compiled(
     r"\b(?:fail(?:ed|ure|s|ing)? to|could ?n[o']t|cannot|unable to) (?:parse|extract|read|verify) (?:\w+ ){0,2}"
     r"(?:gold|reference|ground[ -_]?truth)\b(?! model)"
     r"|\b(?:gold|reference|ground_truth)_(?:parsed|extracted)\s?[:=]\s?(?:\[\s?\]|None\b|'')",
     re.IGNORECASE,
 )
 """The verifier cannot read the right answer: no answer of the policy can be scored."""
-OF_SAMPLES: Final = re.compile(rf"(?<![A-Za-z]){UNIT}(?![a-z])|{UNIT}(?=[A-Z])", re.IGNORECASE)
-QUEUES: Final = re.compile(
+OF_SAMPLES: Final = compiled(rf"(?<![A-Za-z]){UNIT}(?![a-z])|{UNIT}(?=[A-Z])", re.IGNORECASE)
+QUEUES: Final = compiled(
     r"\A(?=.*\bno progress\b)(?=.*\b(?:queue|collected|workers?)\b)|\baborted\W{1,3}exception\b", re.IGNORECASE
 )
-HEADED: Final = re.compile(
+HEADED: Final = compiled(
     r"(?:\S{1,80} )?(?:\[\w{1,40}\] ){0,3}(?:training |train |global )?step ?#?(\d{1,9})[:,]", re.IGNORECASE
 )
 """A line that begins with the step it speaks of."""
-NONE: Final = re.compile(
+NONE: Final = compiled(
     r"\bNamespace\(|\b(?:no|without|0|zero) (?:\w+ )?(?:fail|error|timeout|dropp|retr)|"
     r"\b(?:fail|error|drop|skipp|tim(?:ed|e|ing)[ _-]?out)\w{0,5}(?: \w{1,20}){0,2}\s?[:=]\s?0\b(?!\.\d)",
     re.IGNORECASE,
@@ -95,18 +96,18 @@ NO_SAMPLES: Final = (
     r"at|with)\s)"
 )
 """A number before these words is no count of samples."""
-NUMBERED: Final = re.compile(
+NUMBERED: Final = compiled(
     rf"(?<![\w.#-])(\d{{1,6}})(?:\s?(?:/|of|out of)\s?\d{{1,6}})?\s(?:{NO_SAMPLES}\w{{1,20}}\s){{0,2}}{UNIT}(?![a-z])",
     re.IGNORECASE,
 )
 ALIKE: Final = bytes.maketrans(
     b"123456789", b"777777777"
 )  # a line and the next differ by digits; a 0 says that none was
-DONE: Final = re.compile(rb"\b(HTTP (?:status |code ){0,2})[1-3]\d\d\b", re.IGNORECASE)
+DONE: Final = compiled(rb"\b(HTTP (?:status |code ){0,2})[1-3]\d\d\b", re.IGNORECASE)
 """A status of success, which its digits alone tell from one of failure."""
 MAX_CACHED_LINES: Final = 10_000  # distinct lines, digits aside, whose reading is cached
-WORD: Final = re.compile(r"[A-Za-z][A-Za-z]+")
-NAMED: Final = re.compile(r"(?<!\S)[\w.]*\w[_-]\S*\d[\w-]*")  # one sample's or one machine's own name
+WORD: Final = compiled(r"[A-Za-z][A-Za-z]+")
+NAMED: Final = compiled(r"(?<!\S)[\w.]*\w[_-]\S*\d[\w-]*")  # one sample's or one machine's own name
 MAX_WORDS: Final = 7  # of a line that name what happened
 ALIKE_WORDS: Final = 0.8  # of the words: names of hosts and folders may be masked
 MAX_SHAPES: Final = 12  # of a kind: a line that holds names of samples would otherwise make a series of each
@@ -114,13 +115,13 @@ MAX_TROUBLES: Final = 40  # of lines that speak of no sample: what is new where 
 OTHER: Final = "other"
 
 MAX_CHARS: Final = 1000  # of a line that are looked at
-LOGGER: Final = re.compile(
+LOGGER: Final = compiled(
     r"^(?:\d\d:\d\d:\d\d[.,\d]*\s+|\[[^\]]{1,60}\]\s*|(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\b:?\s*|"
     r"[\w./-]{1,80}\.py:\d{1,6}\s*[-:]?\s*)+"
 )
 """A time without a date, groups in brackets, a level, a place in the code."""
 
-STAMP: Final = re.compile(r"(?<![<\d])(?:(\d{4})[-/](\d\d)[-/](\d\d)[ T_-])?(\d\d):(\d\d):(\d\d)(?![\d<])")
+STAMP: Final = compiled(r"(?<![<\d])(?:(\d{4})[-/](\d\d)[-/](\d\d)[ T_-])?(\d\d):(\d\d):(\d\d)(?![\d<])")
 """A date, if there is one, and a time of day; a bar's elapsed and remaining times, `10:02:03<00:40:00`, are none."""
 STAMPED: Final = 160  # letters at the beginning of a line in which its time stands
 DAY: Final = 86400.0
@@ -130,19 +131,19 @@ MIN_ROWS: Final = 5  # with a time: from fewer no usual distance is known
 LONG_STEP: Final = 98.0  # percentile of the times between rows: one of a hundred is a restart or an evaluation
 TRAILING_LINES: Final = 400  # after the last row; the most frequent of them is quoted
 LAST_SAID: Final = 3  # of a repeated line: they must follow the last row
-WAITS: Final = re.compile(
+WAITS: Final = compiled(
     rf"\bwait(?:s|ing)?\b|\bretr(?:y|ie)|{TIMEOUT}|\berror|(?-i:[a-z](?:Error|Exception))\b|\bdropp|\bfail|\bstuck\b|"
     r"\b(?:hang(?:s|ing)?|hung|unreachable|refused|pending|not ready|no response|unavailable|idle|unhealthy|blocked|"
     r"exhausted)\b",
     re.IGNORECASE,
 )
-BUSY: Final = re.compile(
+BUSY: Final = compiled(
     r"throughput|\breqs?\b|\b(?:waiting|pending|errors?|failed|dropped)\s?[:=]\s?0\b|"
     r"\bwaiting for (?:(?:new|incoming|more) )?(?:requests|connections|jobs)\b(?! to\b)",
     re.IGNORECASE,
 )
 """An engine's statistics, a count of none, a server without work: nothing waits for what does not come."""
-DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
+DIGITS: Final = compiled(r"\d+(?:\.\d+)?")
 
 
 def speaks_of_samples(text: str) -> bool:
@@ -150,7 +151,7 @@ def speaks_of_samples(text: str) -> bool:
     return kind_of(text) is not None
 
 
-BY_DESIGN: Final = re.compile(r"(?i)\b(?:eval\w*|skip\w*|disabled|initial|cached?|optional)\b")
+BY_DESIGN: Final = compiled(r"(?i)\b(?:eval\w*|skip\w*|disabled|initial|cached?|optional)\b")
 """Words of lines that say why nothing is scored, and that it need not be."""
 
 
@@ -188,13 +189,13 @@ def without_loggers(text: str) -> str:
 
 
 LOADERS: Final = (b"oader", b"ataset", b"xhausted", b"pisode [1/1]")
-PROMPT_BAR: Final = re.compile(r"^\W{0,4}Episode \[1/1\]: +\d+%\|.{0,400}?\| *\d[\d,]*/(\d[\d,]{1,11})\b")
+PROMPT_BAR: Final = compiled(r"^\W{0,4}Episode \[1/1\]: +\d+%\|.{0,400}?\| *\d[\d,]*/(\d[\d,]{1,11})\b")
 """OpenRLHF's bar of a single pass: of prompts, not of steps, where it exceeds the steps (data_position.py)."""
-LOADED: Final = re.compile(
+LOADED: Final = compiled(
     r"(?i)^(?!.*\b(?:val|validation|eval|evaluation|test)\b)(?=.*\b(?:train\w*|prompts?)\b)"
     r".*\bdata ?(?:loader|set)\b\D{0,25}(\d[\d,]{1,11}) (?:samples|prompts|examples|rows|records)\b"
 )
-EXHAUSTED: Final = re.compile(r"(?i)\b(?:data ?loader|data ?set|prompts?)\b.{0,12}\bexhausted\b")
+EXHAUSTED: Final = compiled(r"(?i)\b(?:data ?loader|data ?set|prompts?)\b.{0,12}\bexhausted\b")
 
 
 class SampleLines:

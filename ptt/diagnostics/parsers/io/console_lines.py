@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from ptt.diagnostics.definitions import compiled, dataclass
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.parsers.io.console_pairs import (
     CODE_FILES,
@@ -49,15 +50,15 @@ class ConsoleRow:
 
 # Dialects
 
-VERL = re.compile(r"(?:^|[\s)])step:(\d{1,18}) - (.+)")
-TORCHTUNE = re.compile(r"(?:^|\s)Step (\d{1,18}) \| (.+)")
-DICT_PAIR = re.compile(
+VERL = compiled(r"(?:^|[\s)])step:(\d{1,18}) - (.+)")
+TORCHTUNE = compiled(r"(?:^|\s)Step (\d{1,18}) \| (.+)")
+DICT_PAIR = compiled(
     r"'([^'\\]{1,200})': (?:'([^'\\]{0,200})'|(None|True|False|[^'\"\s{}\[\],()]{1,400}"
     r"|(?:np|numpy)\.(?:float|int)\d+\([^()]{1,400}\)|tensor\([^()]{1,400}(?:\([^()]{0,80}\)[^()]{0,80})?\))"
     r"|(\([^()]{0,400}\)|\[[^\[\]]{0,4000}\]))(, |\})"
 )
-DICT_STEP = re.compile(r"(?:step|rollout|iteration|iter|perf|eval)\s?[:=]?\s?(\d{1,15})\s?[:|-]?\s?$", re.IGNORECASE)
-BAR_LEFT = re.compile(r"\s{0,80}(?:\d{1,3}%\||$|\[A)")
+DICT_STEP = compiled(r"(?:step|rollout|iteration|iter|perf|eval)\s?[:=]?\s?(\d{1,15})\s?[:|-]?\s?$", re.IGNORECASE)
+BAR_LEFT = compiled(r"\s{0,80}(?:\d{1,3}%\||$|\[A)")
 
 
 def verl(text: str) -> ConsoleRow | None:
@@ -156,7 +157,7 @@ def labelled_dicts(text: str) -> ConsoleRow | None:
 
 
 SETTINGS: Final = frozenset({None, "lr"})  # what a dict of settings may contain too
-OVERWRITTEN = re.compile(r"\d{1,3}%\|")
+OVERWRITTEN = compiled(r"\d{1,3}%\|")
 
 
 def overwritten(text: str) -> bool:
@@ -190,17 +191,17 @@ def _counter_unit(name: str) -> str:
     return COUNTERS.get(count_name(name), (0, "row"))[1]
 
 
-BAR = re.compile(
+BAR = compiled(
     r"(?P<label>[^|%]{0,120}?):?\s*(?:(?P<percent>\d{1,3})%\|[^|]{0,400}\|\s{0,4}(?P<at>\d{1,12})/(?P<total>\d{1,12})"
     r"|(?<![\w.])(?P<count>\d{1,12})(?:it|ba|ex)) \[(?P<times>[^\[\]{]{0,80}?)"
     r", (?P<values>\{[^{}]{0,2000}\}|[^\[\]]{0,2000}(?:[=:]|[a-z)] {1,3}[+-]?\d)[^\[\]]{0,2000})\](?P<rest>.{0,400})"
 )
-NOT_TRAINING = re.compile(r"eval|valid|test|predict|generat|sampl|load|download|map|filter|token", re.IGNORECASE)
+NOT_TRAINING = compiled(r"eval|valid|test|predict|generat|sampl|load|download|map|filter|token", re.IGNORECASE)
 
-TRAINING = re.compile(r"\btrain(?:ing)?\b", re.IGNORECASE)  # beside the label of such a bar values need no known name
+TRAINING = compiled(r"\btrain(?:ing)?\b", re.IGNORECASE)  # beside the label of such a bar values need no known name
 
 
-PICTURE = re.compile(
+PICTURE = compiled(
     r"(?<!\d)\d{1,3}%\|[^|]{0,400}\|\s{0,4}(?P<at>\d{1,12})/(?P<total>\d{1,12}) \[[^\[\]]{0,120}(?:\]|$)"
 )
 
@@ -260,7 +261,7 @@ def _is_whole(value: float | None) -> bool:
     return as_step(value) is not None
 
 
-KERAS = re.compile(
+KERAS = compiled(
     r"\s{0,8}(\d{1,12})/(\d{1,12})\s{0,4}(?:\[[=>.\s]{0,80}\]|[━ ]{2,80}|-(?= \d{1,6}m?s\b)) ?-?(.{0,2000})"
 )
 
@@ -300,11 +301,11 @@ def counted(text: str) -> ConsoleRow | None:
     return ConsoleRow(dialect="counted", values=values, counter=counter)
 
 
-OF_EVALUATION = re.compile(
+OF_EVALUATION = compiled(
     r"\bepoch\((val|test)\)|^\W{0,4}(validation|val|eval|evaluation|test) (?:results?|metrics|set)\b", re.IGNORECASE
 )
-SHORT = re.compile(rf"s:(\d{{1,12}}) ((?:\w{{1,20}}:{NUMBER}(?: |$)){{1,20}})")
-THREE_WORDS = re.compile(rf"(\d{{1,12}}) (train|val|valid|test|eval|hella|loss) ({NUMBER})")
+SHORT = compiled(rf"s:(\d{{1,12}}) ((?:\w{{1,20}}:{NUMBER}(?: |$)){{1,20}})")
+THREE_WORDS = compiled(rf"(\d{{1,12}}) (train|val|valid|test|eval|hella|loss) ({NUMBER})")
 
 
 def terse(text: str) -> ConsoleRow | None:
@@ -321,7 +322,7 @@ def terse(text: str) -> ConsoleRow | None:
     return None
 
 
-TERSE = re.compile(rb"s:\d|\d+ [a-z]+ [\d.naif+-]+\s*$")
+TERSE = compiled(rb"s:\d|\d+ [a-z]+ [\d.naif+-]+\s*$")
 
 
 DICT_CHARS: Final = 16_384  # in a line whose dicts are read token by token
@@ -341,14 +342,14 @@ def may_name_counter(lower: bytes) -> bool:
     )  # fmt: skip
 
 
-COUNTS = re.compile(
+COUNTS = compiled(
     rb"(?:step|iter|iteration|epoch|episode|ep|eps|updates?|batch|round|generation|cycle)s?\s{0,3}[:=#]?\s{0,8}[\[(]{0,2}\s{0,8}\d"
 )
-RATIOS = re.compile(rb"[\[(]\s{0,8}\d{1,12}\s{0,8}/\s{0,8}\d|\xe2\x94\x81 {0,3}\d")
+RATIOS = compiled(rb"[\[(]\s{0,8}\d{1,12}\s{0,8}/\s{0,8}\d|\xe2\x94\x81 {0,3}\d")
 
 
 LEAD_CHARS: Final = frozenset({b"", *(b"%c" % char for char in b" 0123456789")})
-LEADS = re.compile(rb"\s{0,4}\d{1,12} ?[|:] ")
+LEADS = compiled(rb"\s{0,4}\d{1,12} ?[|:] ")
 
 
 def may_count(lower: bytes) -> bool:
@@ -360,7 +361,7 @@ def may_count(lower: bytes) -> bool:
     )
 
 
-SLOW = re.compile(rb"\ds/[a-z]{1,20}, ")  # tqdm's speed below one a second, with any unit: `6.4s/it, `
+SLOW = compiled(rb"\ds/[a-z]{1,20}, ")  # tqdm's speed below one a second, with any unit: `6.4s/it, `
 
 
 def _may_be_bar(lower: bytes) -> bool:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+from ptt.diagnostics.definitions import compiled, dataclass
 from ptt.diagnostics.metrics.aliases import canonical
 from ptt.diagnostics.metrics.name_words import is_outcome
 from ptt.diagnostics.parsers.io.values import NON_FINITE
@@ -39,7 +40,7 @@ class Counter:
 # Numbers and the names before them
 
 PLAIN = r"[+-]?(?:\d{1,400}(?:\.\d{0,400})?(?:[eE][+-]?\d{1,4})?|\.\d{1,400}|inf|nan|Infinity|NaN)"
-WRAPPED = re.compile(rf"(?:(?:np|numpy)\.(?:float|int)\d+\(|tensor\()?({PLAIN})(?:\)|, [^()]{{0,80}}\))?")
+WRAPPED = compiled(rf"(?:(?:np|numpy)\.(?:float|int)\d+\(|tensor\()?({PLAIN})(?:\)|, [^()]{{0,80}}\))?")
 PLAIN_STARTS: Final = frozenset("+-.0123456789")
 WORDS: Final[dict[str, float | None]] = {"None": None, "True": 1.0, "False": 0.0}
 NUMBER = (
@@ -48,25 +49,25 @@ NUMBER = (
 )
 NO_UNIT = r"(?:\s?(%)|(?!\w|[./:-]\w|,\d|\s?(?:s|ms|sec|min|h|hours|GB|MB|GiB|MiB|it/s|tok\w*/s|samples/s)\b))"
 NAME = r"[^\W\d][\w/.@%+#-]{0,100}"
-COMPACT = re.compile(
+COMPACT = compiled(
     rf"(?<![\w/.'\"-])({NAME}?(?:\([\w.-]{{1,12}}\))?)\s?[=:]\s{{0,12}}(?:\[(?={NUMBER}\]))?({NUMBER}){NO_UNIT}"
 )
-SEGMENT = re.compile(
+SEGMENT = compiled(
     rf"\W{{0,8}}({NAME}(?: (?!{NUMBER}(?:\s|$))[\w/.@()%+#-]{{1,40}}){{0,5}}?)"
     r"\s{0,12}([:=]|\s(?:is|was)\s|\s)\s{0,12}"
     rf"({NUMBER}){NO_UNIT}"
     r"(?:\s{0,4}\([^()]{0,60}\))?\W{0,6}"
 )
-CHAIN = re.compile(rf"\W{{0,8}}(?:{NAME}[:=]? {{1,4}}{NUMBER}{NO_UNIT}\W{{0,2}}(?:\s{{1,4}}|$)){{2,40}}")
-LINK = re.compile(rf"({NAME})[:=]? {{1,4}}({NUMBER}){NO_UNIT}(?=\W{{0,2}}(?:\s|$))")
-SPACED = re.compile(rf"(?<!\S)({NAME}) ({NUMBER}){NO_UNIT}(?=[\s,;)\]]|$)")
-PROSE = re.compile(rf"((?:{NAME} )?{NAME}) (?:is|was|of) (?:now )?({NUMBER}){NO_UNIT}(?=\s*(?:[,.;)]|$|and\b))")
-SEPARATORS = re.compile(r"[|;\t]|, |,$|\] \[|(?<![:= ]) {2,}+(?![\d.+-])| [-–•] ")
-SENTENCES = re.compile(rf"{SEPARATORS.pattern}|\. (?=[A-Z])")
-TABBED = re.compile(rf"({NAME}(?: [\w/.@%+#-]{{1,40}}){{0,3}})\t\s{{0,12}}({NUMBER}%?)(?=\s{{0,8}}(?:\t|$))")
-ARROWS = re.compile(rf"(?:\[({NAME})\]|({NAME}) (?:->|=>|→)) {{0,4}}({NUMBER}%?)(?=\s|[,;|)]|$)")
-LISTED = re.compile(rf"(?<![\w/])({NAME}s)[=:] ?\[((?:['\"]?{NUMBER}['\"]?,\s?){{1,256}}['\"]?{NUMBER}['\"]?,?)\]")
-COUNTED_OF = re.compile(rf"(?<![\w/])({NAME})([=:] ?)(\d{{1,9}})/(\d{{1,9}})(?![\w./%])")
+CHAIN = compiled(rf"\W{{0,8}}(?:{NAME}[:=]? {{1,4}}{NUMBER}{NO_UNIT}\W{{0,2}}(?:\s{{1,4}}|$)){{2,40}}")
+LINK = compiled(rf"({NAME})[:=]? {{1,4}}({NUMBER}){NO_UNIT}(?=\W{{0,2}}(?:\s|$))")
+SPACED = compiled(rf"(?<!\S)({NAME}) ({NUMBER}){NO_UNIT}(?=[\s,;)\]]|$)")
+PROSE = compiled(rf"((?:{NAME} )?{NAME}) (?:is|was|of) (?:now )?({NUMBER}){NO_UNIT}(?=\s*(?:[,.;)]|$|and\b))")
+SEPARATORS = compiled(r"[|;\t]|, |,$|\] \[|(?<![:= ]) {2,}+(?![\d.+-])| [-–•] ")
+SENTENCES = compiled(rf"{SEPARATORS.pattern}|\. (?=[A-Z])")
+TABBED = compiled(rf"({NAME}(?: [\w/.@%+#-]{{1,40}}){{0,3}})\t\s{{0,12}}({NUMBER}%?)(?=\s{{0,8}}(?:\t|$))")
+ARROWS = compiled(rf"(?:\[({NAME})\]|({NAME}) (?:->|=>|→)) {{0,4}}({NUMBER}%?)(?=\s|[,;|)]|$)")
+LISTED = compiled(rf"(?<![\w/])({NAME}s)[=:] ?\[((?:['\"]?{NUMBER}['\"]?,\s?){{1,256}}['\"]?{NUMBER}['\"]?,?)\]")
+COUNTED_OF = compiled(rf"(?<![\w/])({NAME})([=:] ?)(\d{{1,9}})/(\d{{1,9}})(?![\w./%])")
 ARTICLES: Final = frozenset({"the", "a", "an", "and", "with", "its"})
 METRIC_WORDS: Final = frozenset(
     {
@@ -77,7 +78,7 @@ METRIC_WORDS: Final = frozenset(
     }
 )  # fmt: skip
 METRIC_PARTS: Final = ("loss", "reward", "perplexity", "accuracy")  # anywhere in a name: `CrossEntropyLoss`
-TOKENS = re.compile(r"[^\W\d_]+|f1")
+TOKENS = compiled(r"[^\W\d_]+|f1")
 SHOWN_ONLY: Final = frozenset({"v_num", "eta", "pid", "rank", "seed", "port"})  # printed with metrics, but not metrics
 
 
@@ -111,28 +112,28 @@ def printed_number(text: str, percent: str | None) -> float:
 # Counters
 
 LEADING = r"(?:(?:global|train|training|optimizer|optim|current)[ _-]?)?"
-STEP = re.compile(
+STEP = compiled(
     rf"(?<![\w/'])({LEADING}(?:steps?|iter|iteration|update|batch|num_updates|round|generation|cycle))\s{{0,3}}[:=#]?\s{{0,8}}[\[(]?\s{{0,8}}"
     r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?![\d%]|[.,]\d|\w)"
     r"(?:\s{0,8}(?:/|of)\s{0,8}(\d{1,3}(?:,\d{3}){1,4}|\d{1,15}))?\s?[\])]?",
     re.IGNORECASE,
 )
-EPOCH = re.compile(
+EPOCH = compiled(
     r"(?<![\w/'])epoch(?:\(\w{1,10}\))?\s?[:=#]?\s{0,8}[\[(]?\s{0,8}(\d{1,7})(?![\d%]|[.,]\d|\w)(?:\s?(?:/|of)\s?(\d{1,7}))?\s?[\])]?",
     re.IGNORECASE,
 )
-EPISODE = re.compile(
+EPISODE = compiled(
     r"(?<![\w/'])(?:episode|ep|eps)\s?[:=#]?\s{0,8}[\[(]?\s{0,8}(\d{1,9})(?![\d%]|[.,]\d|\w)"
     r"(?:\s?(?:/|of)\s?(\d{1,9}))?\s?[\])]?",
     re.IGNORECASE,
 )
-RATIO = re.compile(
+RATIO = compiled(
     r"[\[(]\s{0,8}(\d{1,12})\s{0,8}/\s{0,8}(\d{1,12})(?:\s?\(\s{0,3}[\d.]+%\))?\s?[\])]|[━╸╺╌]\s{0,3}(\d{1,12})/(\d{1,12})\b"
     r"|\b(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12}) (?:batches|steps|iters|updates)\b"
 )
-LEAD = re.compile(r"\s{0,4}(\d{1,12}) ?[|:] (?=[^\W\d])")  # llama2.c's `120 | loss 4.2`
-AFTER_EPOCH = re.compile(r":\s+(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12})\s")  # fairseq
-SCORE: Final = re.compile(
+LEAD = compiled(r"\s{0,4}(\d{1,12}) ?[|:] (?=[^\W\d])")  # llama2.c's `120 | loss 4.2`
+AFTER_EPOCH = compiled(r":\s+(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12})\s")  # fairseq
+SCORE: Final = compiled(
     r" {0,2}(?:valid|correct|passed|solved|successful|succeeded|accepted|failed|right)\b(?! {0,2}[=:])", re.IGNORECASE
 )
 """After `generation: 3/4`: how many of them, not which."""
@@ -175,7 +176,7 @@ def counter_of(text: str, *, loose: bool = False) -> tuple[Counter, str]:
     return found, rest
 
 
-OF_RUN = re.compile(r"(?:global|train|training)[ _-]", re.IGNORECASE)  # counts on where another step starts again
+OF_RUN = compiled(r"(?:global|train|training)[ _-]", re.IGNORECASE)  # counts on where another step starts again
 
 
 def _counts(head: str, match: re.Match[str], found: Counter, episode: re.Match[str] | None, *, loose: bool) -> bool:
@@ -276,7 +277,7 @@ def lone_pair(text: str) -> Values:
 
 CODE_FILES: Final = (".py", ".cc", ".cpp", ".cu", ".rs", ".go")  # `grpo_fast.py:1512` is a place in the code
 UNITS: Final = ("ms/", "s/")  # what `ms/batch 20.1` begins with
-HELD_OUT = re.compile(
+HELD_OUT = compiled(
     r"[\W_]{0,12}(?:eval|evaluation|val|valid|validation|test|dev)\b(?: (?:results?|metrics|set))?\s{0,4}[-:|\]>]",
     re.IGNORECASE,
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, Literal
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.metrics.aliases import CACHED_NAMES
 from ptt.diagnostics.metrics.name_words import CAMEL, words_of
 from ptt.diagnostics.parsers.io.metric_rows import STEP_KEYS, UNNUMBERED

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.parsers.io.metric_blocks import MAX_CELLS, Block, LongBlock, Names
 from ptt.diagnostics.parsers.io.values import MAX_STEP, NON_FINITE
 

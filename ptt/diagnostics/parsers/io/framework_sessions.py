@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from ptt.diagnostics.definitions import compiled
 from ptt.diagnostics.parsers.io.conversations import request, result, said
 from ptt.diagnostics.parsers.io.message_shapes import common_messages, messages_from
 from ptt.diagnostics.parsers.io.session_rows import Dialect, Message, Session
@@ -135,8 +136,8 @@ CALLBACKS: Final = STARTS | ENDS | {
     "agent_finish", "llm_new_token", "chat_model_stream", "llm_stream", "chain_stream", "retriever_start",
     "retriever_end", "prompt_start", "prompt_end", "parser_start", "parser_end", "text",
 }  # fmt: skip
-ANSWERED: Final = re.compile(r"^(?:AI|Tool|Assistant): ", re.MULTILINE)
-TOOL_MESSAGE: Final = re.compile(r"(?:name='([^']{1,200})' )?(?:id='[^']{1,200}' )?tool_call_id='([^']{1,200})'")
+ANSWERED: Final = compiled(r"^(?:AI|Tool|Assistant): ", re.MULTILINE)
+TOOL_MESSAGE: Final = compiled(r"(?:name='([^']{1,200})' )?(?:id='[^']{1,200}' )?tool_call_id='([^']{1,200})'")
 
 
 def _event_of(row: dict[str, Any]) -> str:
@@ -296,7 +297,7 @@ def _take_nodes(waiting: list[dict[str, Any]], session: Session) -> None:
 
 # conversations that tau-bench shows an agent
 
-SPEAKER: Final = re.compile(r"^(system|user|assistant|tool): ", re.MULTILINE)
+SPEAKER: Final = compiled(r"^(system|user|assistant|tool): ", re.MULTILINE)
 
 
 def _is_shown(row: dict[str, Any]) -> bool:

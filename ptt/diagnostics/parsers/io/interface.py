@@ -6,11 +6,12 @@ Any other exception is our bug: it is kept under the parser's name, shown in the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.errors import describe, first_line, is_caught, is_damage
 from ptt.diagnostics.log_entries import LogEntry
 from ptt.diagnostics.parsers.io.budget import Budget, BudgetSpent

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
+from ptt.diagnostics.definitions import compiled
 from ptt.diagnostics.parsers.io.console_pairs import Counter, Values, is_metric_name
 
 MAX_UNCOUNTED_ROWS: Final = 100_000  # lines without a counter, held back until they are seen to recur
@@ -27,17 +28,17 @@ MAX_SHAPES: Final = 400  # of headlines; prose with numbers has a new shape in e
 MAX_HEADLINES: Final = 200_000
 SHAPE_CHARS: Final = 60
 MIN_SHARE: Final = 0.9  # of rows that follow a headline of their own; a resumed run counts some twice
-DIGITS: Final = re.compile(r"\d+")
+DIGITS: Final = compiled(r"\d+")
 MAX_TOTALS: Final = 4  # of counts that belong together: batches of training, and data sets of evaluation
 CHECKED_ROWS: Final = 50  # with the same names, checked for a preceding sample: the others are like these
 SAMPLE_LINES: Final = 400  # before a row, within which its sample begins: an answer is long
-SAMPLE: Final = re.compile(
+SAMPLE: Final = compiled(
     rb"^.{0,100}?\b(?:prompt|question|query|problem|completion|response|model[ _]output|output|generated(?:[ _]text)?"
     rb"|generation|answer|ground[ _]truth|expected|target|label|prediction|predicted|sample(?: \d+)?|example(?: \d+)?"
     rb"|solution|assistant|user)\]?[\"']?\s?(?::|=(?!\d)|$)",
     re.IGNORECASE,
 )
-COURSE: Final = re.compile(r"(?:^|[/_ ])(?:loss|grad_norm|learning_rate|lr|kl|entropy)(?:$|[/_ ])", re.IGNORECASE)
+COURSE: Final = compiled(r"(?:^|[/_ ])(?:loss|grad_norm|learning_rate|lr|kl|entropy)(?:$|[/_ ])", re.IGNORECASE)
 """Names of values that a whole step has, and a sample does not."""
 
 
@@ -198,8 +199,8 @@ class EpochSteps:
         return counter.total or 0 if whole else 0
 
 
-BAR = re.compile(rb"([^\r\n%|]{0,120}?)\s{0,4}\d{1,3}%\|[^|]{0,600}\|\s{0,8}(\d{1,12})/(\d{1,12}) \[")
-OTHER_WORK = re.compile(
+BAR = compiled(rb"([^\r\n%|]{0,120}?)\s{0,4}\d{1,3}%\|[^|]{0,600}\|\s{0,8}(\d{1,12})/(\d{1,12}) \[")
+OTHER_WORK = compiled(
     rb"load|download|map|filter|token|eval|valid|test|generat|predict|sav|fetch|shard|pack|truncat|format|extract|apply"
     rb"|convert|add|comput|process|captur|prompt|roll|sampl|cach",
     re.IGNORECASE,

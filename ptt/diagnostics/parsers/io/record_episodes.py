@@ -7,12 +7,12 @@ What should have been done, or could be, is none.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, Final
 
+from ptt.diagnostics.definitions import compiled, dataclass
 from ptt.diagnostics.parsers.io.message_shapes import decoded
 from ptt.diagnostics.parsers.io.named_parts import Uses, parts_of, plain_key
 from ptt.diagnostics.parsers.io.record_labels import labels_of
@@ -47,13 +47,13 @@ EXCLUDED: Final = ("expected", "gold", "reference", "groundtruth", "target", "av
                    "fallback", "planned", "suggested", "possible", "alternative", "optimal", "required", "missing",
                    "forbidden", "unused")  # fmt: skip
 """How members begin that show what should be done or could be, not what was."""
-OFFERED: Final = re.compile(r"(?:tool|function)s(?!called|used|invoked|exec|run|hist|log|trace|result|taken)")
+OFFERED: Final = compiled(r"(?:tool|function)s(?!called|used|invoked|exec|run|hist|log|trace|result|taken)")
 """How members begin that define tools; those that were called begin alike."""
 ASKING: Final = ("prompt", "system", "instruction", "question", "context", "input", "template", "chattemplate", "query")
 """How members begin whose text is asked of an agent, with examples of calls it may be."""
 LISTS_CALLS: Final = ("call", "action", "invocation", "tooluse", "toolhistory", "tooltrace", "toollog", "toolexec",
                       "toolsused", "toolsinvoked", "toolsexec", "toolsrun", "toolshist", "toolslog")  # fmt: skip
-CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+CAMEL: Final = compiled(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +216,7 @@ def unacted(record: dict[str, Any], *, labelled: bool = True) -> list[Episode]:
     return []
 
 
-CALL_LISTS: Final = re.compile(
+CALL_LISTS: Final = compiled(
     r"(?:actual|agent|all|executed|generated|model|observed|predicted)?(?:tool(?:s|uses|calls|invocations)?"
     r"(?:called|used|executed|invoked|made)?|functioncalls(?:made)?|actions(?:taken|executed)?)|actualcalls"
     r"|(?:tool)?calllog"

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, Final
 from zlib import crc32
 
+from ptt.diagnostics.definitions import compiled
 from ptt.diagnostics.parsers.io.answer_texts import is_empty_result
 from ptt.diagnostics.parsers.io.lines import parse_json
 from ptt.diagnostics.parsers.io.values import as_hash, as_plain_number
@@ -34,7 +35,7 @@ NOT_THERE: Final = 1  # exit code of a command that looked for something and did
 HINT_CHARS: Final = 400  # of a result in which a word of failure may stand anywhere; a hint only
 MAX_DEPTH: Final = 4  # wrappers in wrappers
 
-NAME_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+NAME_WORD: Final = compiled(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _RUNNERS: Final = frozenset({
     "bash", "sh", "shell", "terminal", "exec", "execute", "run", "python", "ipython", "jupyter", "repl", "interpreter",
     "cmd", "powershell", "console", "sandbox", "code",
@@ -45,13 +46,13 @@ _READERS: Final = frozenset({
     "log", "logs", "show", "head", "tail",
 })  # fmt: skip
 """Words in the names of tools."""
-_READ_COMMAND: Final = re.compile(
+_READ_COMMAND: Final = compiled(
     r"(?:^|[;&|]\s*|\"\s*:\s*\"\s*(?:cd [^;&|]{1,200}&&\s*)?)(?:sudo\s+)?(?:cat|head|tail|less|more|[efz]?grep|rg|ag|"
     r"awk|sed\s+-n|find|tree|git\s+(?:log|show|diff|grep|blame)|journalctl|dmesg|strings|xxd|jq|nl|zcat|"
     r"(?:docker|kubectl)\s+logs|curl|wget)\b"
 )
-_ANSI: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
-_NOISE: Final = re.compile(
+_ANSI: Final = compiled(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+_NOISE: Final = compiled(
     r"(?:bash: (?:cannot set terminal process group|no job control)[^\n]*\n"
     r"|<(?:tool_response|tool_result|function_results?|result|output|response|observation)>\s*|```(?:json)?\s*\n"
     r"|# \w{1,40} = (?=[\"'{\[])"
@@ -59,7 +60,7 @@ _NOISE: Final = re.compile(
     r"|EXECUTION RESULT of \[[^\]\n]{1,80}\]:\s*)+"
 )
 """What stands before the result itself."""
-_CLOSING: Final = re.compile(r"\s*(?:```|</\w{1,30}>)\s*\Z")
+_CLOSING: Final = compiled(r"\s*(?:```|</\w{1,30}>)\s*\Z")
 _DECOR: Final = r"[\s\[(*#_`\"'>!-]{0,12}(?:[❌✗✖🚫⛔⚠🔴]\ufe0f?)?[\s\[(*#_`\"']{0,6}"
 _NO_VALUE: Final = (
     r"(?!\s*(?:(?:none|null|false|no|n/a|\(none\)|0)\s*(?:$|[\n.,])"
@@ -83,7 +84,7 @@ _MACHINERY: Final = (
 )
 """How what calls the tools begins when it, not the tool, answers."""
 _PAGE: Final = r"(?:<!doctype[^>]{0,100}>\s*)?<html[^>]{0,200}>[^\n]{0,200}?<title>\s*"
-_WRAPPER: Final = re.compile(
+_WRAPPER: Final = compiled(
     _DECOR + "(?:" + "|".join((
         _MACHINERY,
         r"<(?:error|exception)\b",
@@ -120,33 +121,33 @@ _WRAPPER: Final = re.compile(
     re.I,
 )  # fmt: skip
 """How a result begins that a tool's wrapper, a server or a client wrote in place of an answer."""
-_CALLER: Final = re.compile(_DECOR + f"(?:{_MACHINERY})", re.I)
-_IDLE: Final = re.compile(
+_CALLER: Final = compiled(_DECOR + f"(?:{_MACHINERY})", re.I)
+_IDLE: Final = compiled(
     _DECOR + r"(?:there\s+(?:is|was|are|were)\s+)?no\s+(?:valid\s+|executable\s+){0,2}"
     r"(?:code(?:\s+blocks?)?|commands?|(?:tool|function)\s+calls?|actions?)\b[^\n.]{0,60}?\b"
     r"(?:to\s+(?:execute|run)|in\s+(?:your|the\s+last)\s+(?:\w+\s+)?(?:response|message|answer|output|reply))\b",
     re.I,
 )
 """How an executor begins that was handed nothing to execute."""
-_FOREIGN: Final = re.compile(
+_FOREIGN: Final = compiled(
     _DECOR + r"(?:(?:[^\s\d!-~：，。无無没沒未零常]{0,12}?"
     r"(?:失败|失敗|错误|錯誤|出错|出錯|超时|エラー|실패|오류|에러)|(?:系统|执行|请求|网络|服务|调用|运行|程序|发生)?异常)"
     rf"\s*[:：!！]|(?i:fehler|erreur|errore|erro|ошибка)(?:\s[^\n:]{{1,60}})?\s?:\s){_NO_VALUE}"
 )  # fmt: skip
 """How a wrapper begins in other languages."""
-_MCP: Final = re.compile(
+_MCP: Final = compiled(
     r"(?:CallToolResult\()?(?:_?meta=(?:None|\{[^{}\n]{0,200}\}),? content=|content=)?"
     r"\[TextContent\(type='text', text=(?=['\"])"
 )
 """How the result of an MCP server begins in Python's spelling."""
-_MCP_TEXT_END: Final = {quote: re.compile(quote + r"(?:, annotations=|\)[\],])") for quote in "'\""}
-_MCP_VERDICT: Final = re.compile(r"\bisError=(True|False)\b[\s)]*\Z")
-_EXCEPTION: Final = re.compile(
+_MCP_TEXT_END: Final = {quote: compiled(quote + r"(?:, annotations=|\)[\],])") for quote in "'\""}
+_MCP_VERDICT: Final = compiled(r"\bisError=(True|False)\b[\s)]*\Z")
+_EXCEPTION: Final = compiled(
     _DECOR + r"(?:-{20,}\s*)?(?:(?:[a-zA-Z_]\w*\.){0,6}[A-Z]\w*(?:Error|Exception|Timeout|Interrupt)\b"
     r"(?:\s*[:(\n]|\s*$|\s+Trace)|(?:\w+\.){0,4}(?:errors?|exceptions?)\.\w+:\s|(?:Errno|WinError)\s*-?\d"
     r"|E[A-Z]{3,15}: )"
 )
-_UNABLE: Final = re.compile(
+_UNABLE: Final = compiled(
     _DECOR + r"(?:(?:(?:sorry|i|we|the|this|tool|function|server|system|you|it|but|that)\b[\s,:]*){0,4}"
     r"(?:failed(?=\s+to\b|\s*[:!.,]|\s+with\b|\s*$)|unable\s+to\b|could\s*(?:not|n't)\b|can\s*(?:not|'t)\b"
     r"|was\s+not\s+able\b)(?!\s+(?:find|locate)\s+any)"
@@ -157,18 +158,16 @@ _UNABLE: Final = re.compile(
     r"|(?:unknown|unrecogni[sz]ed|unsupported|missing)\s+\w+|no\s+(?:replacement|edits?)\s+(?:was|were)\b)",
     re.I,
 )
-_ABSENT: Final = re.compile(
+_ABSENT: Final = compiled(
     r"[^\n:{]{1,120}?\b(?:(?:was\s+|is\s+|are\s+|were\s+)?not\s+(?:found|supported|allowed|permitted|recogni[sz]ed|"
     r"defined|installed|implemented|a\s+valid)|do(?:es)?\s*(?:not|n't)\s+exist|(?:is|are)\s+(?:invalid|required)"
     r"|must\s+(?:be|have|contain|not)|(?:has\s+)?failed(?!\s*[:=]\s*(?:none|no|null|(?![45]\d\d\b)\d+)\b))\b",
     re.I,
 )
 """In a sentence that is the whole answer."""
-_FOUND_NONE: Final = re.compile(
-    r"\W*(?:no(?!\s+such|\s+(?:replacement|edits?)\s+w)|0|zero|nothing|none|without)\b", re.I
-)
+_FOUND_NONE: Final = compiled(r"\W*(?:no(?!\s+such|\s+(?:replacement|edits?)\s+w)|0|zero|nothing|none|without)\b", re.I)
 """Begins an answer, not an error."""
-_SHELL: Final = re.compile(
+_SHELL: Final = compiled(
     r"(?:[\w./+-]{1,80}: ){1,4}[^\n]{0,300}?(?:command not found|[Nn]ot found|No such file or directory|cannot access|"
     r"[Pp]ermission denied|Is a directory|Not a directory|can(?:not|'t) (?:open|stat|find|execute|remove|create)|"
     r"Operation not permitted|(?:invalid|unrecognized|illegal|unknown) (?:option|argument)|[Ss]yntax error|unexpected "
@@ -177,12 +176,12 @@ _SHELL: Final = re.compile(
     rf"|fatal: |E: |npm (?:ERR!|error)|make(?:\[\d+\])?: \*\*\*|(?:error|ERROR): {_NO_VALUE}|CMake Error"
     r"|[^\s:]{1,200}:\d+(?::\d+)?: (?:fatal )?error: |[^\n]{1,200} is not recognized as (?:an internal|the name)"
 )
-_SHELL_END: Final = re.compile(
+_SHELL_END: Final = compiled(
     r"E: |npm (?:ERR!|error)|make(?:\[\d+\])?: \*\*\* |error: (?:could not compile|aborting)|fatal: |Node\.js v\d"
     r"|[^\n]{0,80}errors? occurred!$|(?:\w+ ){0,3}TIMED OUT|BUILD FAILED|collect2: error"
 )
-_RAISED: Final = re.compile(r"[A-Za-z_][\w.]{0,100}(?::\s|:?$)")  # how the last line of a traceback begins
-_CODE_LINE: Final = re.compile(
+_RAISED: Final = compiled(r"[A-Za-z_][\w.]{0,100}(?::\s|:?$)")  # how the last line of a traceback begins
+_CODE_LINE: Final = compiled(
     r"^[\s\[(<*]{0,4}(?!exits? \d+ [a-z])"
     r"(?:(?:the |this )?(?:command|process|program|script|execution|shell|bash|cmd|code|job|child)\s+"
     r"(?:[a-z]+ ){0,3}?)?(?:exit(?:ed|s)?(?:\s+with)?(?:[\s_-]*(?:non-zero\s+)?(?:code|status))?|return[\s_-]?code)"
@@ -190,33 +189,33 @@ _CODE_LINE: Final = re.compile(
     re.I | re.M,
 )
 """A line that is an exit code: a bare `exit 57` before a word is prose, as a title or a road is."""
-_VERDICT_CODE: Final = re.compile(
+_VERDICT_CODE: Final = compiled(
     _DECOR + r"(?:\w+ ){0,3}fail(?:ed|ure)\s*\((?:rc|(?:exit|return)?[ _-]?(?:code|status))[=: ]{0,3}(-?\d+)\)", re.I
 )
 """How a result begins that says it failed and gives the code in brackets."""
-_PROSE: Final = re.compile(r"\s+(?:and|but|or|so|because|since|which|that|who|while)\b")  # goes on: no error
+_PROSE: Final = compiled(r"\s+(?:and|but|or|so|because|since|which|that|who|while)\b")  # goes on: no error
 _STEMS: Final = (
     "error", "fail", "not ", "n't", "nnot", "unable", "denied", "invalid", "unavail", "exceed", "time", "refused",
     "must", "try again", "unsupp", "required", "reject", "blocked", "expired",
 )  # fmt: skip
 """One of these stands in every sentence that is read as a failure: what is searched first, since it is fast."""
-_HINT: Final = re.compile(
+_HINT: Final = compiled(
     r"\b(?:errors?|fail(?:ed|ure|s)?|unable|could ?n[o']t|cannot|can't|denied|invalid|unavailable|exceeded|timed? ?out|"
     r"refused|try again|not (?:found|allowed|supported|available|exist)|unsupported|rejected|blocked|expired)\b",
     re.I,
 )
 TRACEBACK: Final = "Traceback (most recent call last)"
 FORM_CHARS: Final = 41  # that the form of a result is taken from
-_FORM: Final = re.compile(r"[^\W\d][^\d\"':/\\<>={}\n]{11,40}")
+_FORM: Final = compiled(r"[^\W\d][^\d\"':/\\<>={}\n]{11,40}")
 _FIELDS: Final = (
     "rror", "uccess\"", "uccess'", "ok\"", "ucceeded", "ailed\"", "timed_out", "xit_code", "xitcode", "xitCode",
     "eturn", "xit_status", "\"rc\"", "xception", "\"err\"",
 )  # fmt: skip
 """Parts of the names of fields that say how a call went."""
-_STATUS: Final = re.compile(
+_STATUS: Final = compiled(
     r"(?:tatus\w{0,5}|ode)['\"]:\s*['\"]?(?:[45]\d\d\b|err|exc|fail|tim|tool_|suc|ok\b|not)", re.I
 )
-_INSIDE: Final = re.compile(
+_INSIDE: Final = compiled(
     r"[\s\[]{0,4}\{\s*['\"](?:\w{1,40}['\"]:\s*(?:\"[^\"]{0,80}\"|'[^']{0,80}'|[\d.]{1,20}|null|true|None|True)?\s*,"
     r"\s*['\"]){0,2}(?:result|output|content|response|data|text|message|detail|stderr|body)['\"]"
 )
@@ -235,7 +234,7 @@ _FAILED_STATUS: Final = frozenset({"error", "errored", "exception", "tool_error"
 _PERHAPS_FAILED: Final = frozenset({"failed", "failure", "fail", "timeout", "timed_out"})  # may be what was asked about
 _GOOD_STATUS: Final = frozenset({"success", "ok", "succeeded", "successful"})
 _NOTHING: Final = frozenset({"", "none", "null", "false", "no", "n/a", "(none)", "0"})
-_CUT: Final = re.compile(r"\{\s*['\"](?:error|Error)['\"]\s*:(?!\s*(?:\"\"|''|null|None|\{\}|\[\]|[Ff]alse|0\b))")
+_CUT: Final = compiled(r"\{\s*['\"](?:error|Error)['\"]\s*:(?!\s*(?:\"\"|''|null|None|\{\}|\[\]|[Ff]alse|0\b))")
 """How an object begins that says why it failed, where the rest of it is cut off."""
 _EXIT_FIELDS: Final = frozenset({*_EXITS, "exitCode", "returnCode"})
 _CODES: Final = _EXIT_FIELDS | {"status_code", "statusCode"}

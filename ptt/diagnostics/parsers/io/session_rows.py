@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.parsers.io.conversations import opening
 from ptt.diagnostics.parsers.io.trajectories import Sample
 from ptt.diagnostics.parsers.io.values import as_count, as_seconds, total, total_cost

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import Any, Final
 
+from ptt.diagnostics.definitions import compiled
 from ptt.diagnostics.parsers.io.interface import Context
 from ptt.diagnostics.parsers.io.lines import BOM, parse_json
 from ptt.diagnostics.parsers.io.metric_rows import flatten
@@ -28,7 +29,7 @@ MAX_NAME: Final = 200
 MAX_LINE: Final = 10_000  # characters of YAML: a longer one is data
 MAX_INLINE: Final = 20  # mappings inside one another on one line of YAML
 MAX_PACKAGES: Final = 2000  # an environment of a year's work has some 600
-NAMES_SOMEBODY: Final = re.compile(
+NAMES_SOMEBODY: Final = compiled(
     r"(?:^|\.)name$|(?:^|[._])(?:(?:run|exp|experiment|project|user|group|team|host|job|node|cluster|hub|repo|model|dataset|data|"
     r"display|author|owner|machine|account|org|wandb)_?name|user|owner|author|entity|project|group|team|host|hostname|"
     r"email|tags?|notes?|id|repo|dir|path|folder|file|token|key|secret|url|org|addr|address|server|endpoint|ip)$",
@@ -50,28 +51,28 @@ PACKAGE_NAMES: Final[Mapping[str, str]] = {
     "liger_kernel": "liger-kernel", "tinker_cookbook": "tinker-cookbook", "unsloth_zoo": "unsloth-zoo",
 }  # fmt: skip
 """How files call packages -> the distribution."""
-_DOTTED: Final = re.compile(r"[A-Za-z_]\w{0,60}(?:[.:][A-Za-z_]\w{0,60}){1,8}")
-_VERSION: Final = re.compile(r"v?\d[\w.+-]{0,40}")
+_DOTTED: Final = compiled(r"[A-Za-z_]\w{0,60}(?:[.:][A-Za-z_]\w{0,60}){1,8}")
+_VERSION: Final = compiled(r"v?\d[\w.+-]{0,40}")
 KNOWN_WORDS: Final = frozenset({*PACKAGE_NAMES, "hf", "fsdp", "fsdp2", "megatron", "trtllm", "mcore"})
 """Words that name no one, whatever setting they stand in: `rollout.name=vllm`."""
 
 
 MODEL_NAMES: Final[Mapping[str, re.Pattern[str]]] = {
-    "has_experts": re.compile(
+    "has_experts": compiled(
         r"(?i)-a\d+(?:\.\d+)?b(?![a-z\d])|moe\b|mixtral|gpt-oss|deepseek-(?:v[23]|r1(?!-distill))|glm-4\.[5-9]|kimi-k2|minimax-m|llama-4|"
         r"qwen3-next"
     ),
-    "reads_images": re.compile(
+    "reads_images": compiled(
         r"(?i)(?:^|[-_/.\d])(?:vl|vlm|omni|vision|audio|pixtral|molmo|llava|internvl|smolvlm|paligemma|idefics|gemma-3n)"
         r"(?:[-_/.\d]|$)|(?-i:[a-zA-Z]VLM?[-_\d])|minicpm-[vo]\b|glm-4\.\dv"
     ),
 }
 """What the name of a model tells of it, which itself is not kept."""
-NAMES_MODEL: Final = re.compile(
+NAMES_MODEL: Final = compiled(
     r"(?i)(?:^|[._])(?:model|model_path|model_name|model_name_or_path|model_id|base_model|hf_checkpoint|pretrain)$"
     r"|(?:^|\.)model\.(?:path|name)$"
 )
-NO_POLICY: Final = re.compile(
+NO_POLICY: Final = compiled(
     r"(?i)(?:^|\.)(?:ref|reference|reward\w*|rm|critic|judge|teacher|draft\w*|speculative\w*)(?:_model)?[._]"
 )
 
@@ -150,13 +151,11 @@ def _unwrapped(settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-_KEY: Final = re.compile(
-    r"""(?:"([^"]{1,200})"|'([^']{1,200})'|([^\s:'"#\[\]{},&*!|>%@`-][^:#]{0,200}?))\s*:(?:\s+|$)"""
-)
-_COMMENT: Final = re.compile(r"\s#.*$")
-_BLOCK: Final = re.compile(r"[|>][+-]?\d?")
-_TAG: Final = re.compile(r"^(?:[&!][^\s]*\s*)+")
-_REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+_KEY: Final = compiled(r"""(?:"([^"]{1,200})"|'([^']{1,200})'|([^\s:'"#\[\]{},&*!|>%@`-][^:#]{0,200}?))\s*:(?:\s+|$)""")
+_COMMENT: Final = compiled(r"\s#.*$")
+_BLOCK: Final = compiled(r"[|>][+-]?\d?")
+_TAG: Final = compiled(r"^(?:[&!][^\s]*\s*)+")
+_REFERENCE: Final = compiled(r"\$\{([A-Za-z_][\w.]*)\}")
 
 
 def yaml_settings(text: str) -> dict[str, Any]:
@@ -264,8 +263,8 @@ def _scalar(text: str, nulls: Sequence[str] = (*YAML_NULLS, "none")) -> Any:
     return {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}.get(lower, text)
 
 
-_OVERRIDE: Final = re.compile(r"[+~]{0,2}([A-Za-z_][\w./-]*(?:@[\w.]+)?)=(.*)", re.DOTALL)
-_OPTION: Final = re.compile(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
+_OVERRIDE: Final = compiled(r"[+~]{0,2}([A-Za-z_][\w./-]*(?:@[\w.]+)?)=(.*)", re.DOTALL)
+_OPTION: Final = compiled(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 
 
 def command_settings(words: Iterable[Any]) -> dict[str, Any]:
@@ -304,8 +303,8 @@ def _words(text: str) -> Iterator[str]:
             yield from value.strip("()").split()
 
 
-_ASSIGNED: Final = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-_CONFIG_CALL: Final = re.compile(r"(?:Config|Arguments|Args|Params|Settings|Trainer)$")
+_ASSIGNED: Final = compiled(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_CONFIG_CALL: Final = compiled(r"(?:Config|Arguments|Args|Params|Settings|Trainer)$")
 
 
 def python_settings(text: str) -> dict[str, Any]:
@@ -327,21 +326,21 @@ def python_settings(text: str) -> dict[str, Any]:
     return found
 
 
-_PINNED: Final = re.compile(
+_PINNED: Final = compiled(
     r"^[ \t]*(?:-[ \t]*)?([A-Za-z0-9][\w.-]{0,79})(?:\[[\w,.-]*\])?[ \t]*"
     r"(?:===?[ \t]*([\w.+!*-]{1,80})|@[ \t]*((?:git\+)?(?:https?|ssh|file)://[^\s;]{1,300}))(?![^\s,;#\\])",
     re.MULTILINE,
 )
 """A pin or a direct reference, as PEP 440 and PEP 508 write them: a prompt, `user@host:~$`, is neither."""
-_CONDA: Final = re.compile(r"^[ \t]*-[ \t]*([A-Za-z0-9][\w.-]{0,79})=(\d[\w.+!-]{0,40})", re.MULTILINE)
-_LOCKED: Final = re.compile(r'^name = "([A-Za-z0-9][\w.-]{0,79})"\r?\nversion = "([^"\s]{1,40})"', re.MULTILINE)
-_LISTED: Final = re.compile(
+_CONDA: Final = compiled(r"^[ \t]*-[ \t]*([A-Za-z0-9][\w.-]{0,79})=(\d[\w.+!-]{0,40})", re.MULTILINE)
+_LOCKED: Final = compiled(r'^name = "([A-Za-z0-9][\w.-]{0,79})"\r?\nversion = "([^"\s]{1,40})"', re.MULTILINE)
+_LISTED: Final = compiled(
     r"^([A-Za-z0-9][\w.-]{0,79})(?: {2,}(\d[\w.+!-]{0,40})(?:\s.*)?| (\d+\.\d[\w.+!-]{0,40}))$", re.MULTILINE
 )
-_CARD: Final = re.compile(
+_CARD: Final = compiled(
     r"^[-*] (TRL|Transformers|Pytorch|Datasets|Tokenizers|PEFT|Unsloth|Accelerate):? +(\S{1,40})$", re.MULTILINE
 )
-_COMMIT: Final = re.compile(r"@([0-9a-f]{7,40})(?:#.*)?$")
+_COMMIT: Final = compiled(r"@([0-9a-f]{7,40})(?:#.*)?$")
 
 
 def listed_packages(text: str) -> dict[str, str]:
@@ -372,16 +371,16 @@ def card_packages(text: str) -> dict[str, str]:
 _NAMED: Final = "|".join(
     sorted(map(re.escape, {*PACKAGE_NAMES, "ms-swift", "nemo-rl", "prime-rl", "flash-attn"}), key=len, reverse=True)
 )
-_BANNER: Final = re.compile(
+_BANNER: Final = compiled(
     rf"(?<![\w./-])({_NAMED})(?: ?==| version[:=]? ?|[ _]v?(?:ersion)?[:=] ?| v|: v?)['\"]?(\d+\.\d+[\w.+]{{0,40}})",
     re.IGNORECASE,
 )
 _BANNERS: Final = (
-    (re.compile(r"Unsloth (\d{4}\.\d+\.\d+)[^\n]{0,40}patching"), "unsloth"),
-    (re.compile(r"LLM engine \(v(\d+\.\d+[\w.+]{0,40})\)"), "vllm"),
-    (re.compile(r"vLLM API server version (\d+\.\d+[\w.+]{0,40})"), "vllm"),
-    (re.compile(r'"transformers_version": "(\d+\.\d+[\w.+]{0,40})"'), "transformers"),
-    (re.compile(r"DeepSpeed info: version=(\d+\.\d+[\w.+]{0,40})"), "deepspeed"),
+    (compiled(r"Unsloth (\d{4}\.\d+\.\d+)[^\n]{0,40}patching"), "unsloth"),
+    (compiled(r"LLM engine \(v(\d+\.\d+[\w.+]{0,40})\)"), "vllm"),
+    (compiled(r"vLLM API server version (\d+\.\d+[\w.+]{0,40})"), "vllm"),
+    (compiled(r'"transformers_version": "(\d+\.\d+[\w.+]{0,40})"'), "transformers"),
+    (compiled(r"DeepSpeed info: version=(\d+\.\d+[\w.+]{0,40})"), "deepspeed"),
 )  # fmt: skip
 
 
@@ -397,8 +396,8 @@ def banner_packages(text: str) -> dict[str, str]:
     return found
 
 
-_LINE_HEAD: Final = re.compile(r"^(?:\x1b\[\d+m)?\([^)\n]{1,80}pid=\d+[^)\n]*\)(?:\x1b\[0m)? ?", re.MULTILINE)
-_PRINTED: Final = re.compile(r"^\{'[A-Za-z_]\w*': ", re.MULTILINE)
+_LINE_HEAD: Final = compiled(r"^(?:\x1b\[\d+m)?\([^)\n]{1,80}pid=\d+[^)\n]*\)(?:\x1b\[0m)? ?", re.MULTILINE)
+_PRINTED: Final = compiled(r"^\{'[A-Za-z_]\w*': ", re.MULTILINE)
 MAX_TRIED: Final = 20  # dicts that may be the settings: each may have to be followed to its end
 MAX_PRINTED: Final = 60_000  # characters of settings that a trainer prints when it starts
 
@@ -419,7 +418,7 @@ def printed_settings(text: str) -> dict[str, Any]:
     return {}
 
 
-_LISTED_ARGUMENT: Final = re.compile(r"^ *(?:\[[^\]\n]{0,40}\]:? *)?([a-z]\w{1,60}) \.{3,60} ?(.*)$", re.MULTILINE)
+_LISTED_ARGUMENT: Final = compiled(r"^ *(?:\[[^\]\n]{0,40}\]:? *)?([a-z]\w{1,60}) \.{3,60} ?(.*)$", re.MULTILINE)
 
 
 def listed_arguments(text: str) -> dict[str, Any]:
@@ -427,7 +426,7 @@ def listed_arguments(text: str) -> dict[str, Any]:
     return {name: _scalar(value.strip()) for name, value in _LISTED_ARGUMENT.findall(_LINE_HEAD.sub("", text))}
 
 
-_FIELDS: Final = re.compile(
+_FIELDS: Final = compiled(
     r"\b[A-Z]\w{0,40}(?:Config|Arguments)\(\n((?:\w{1,60}=[^\n]{0,2000},\n){8,400})\)", re.MULTILINE
 )
 
@@ -439,7 +438,7 @@ def printed_fields(text: str) -> dict[str, Any]:
     return {name: _scalar(value) for name, _, value in fields if not value.startswith("<")}
 
 
-_NAMESPACE: Final = re.compile(r"\bNamespace\(.{1,60000}\)")
+_NAMESPACE: Final = compiled(r"\bNamespace\(.{1,60000}\)")
 
 
 def namespace_arguments(text: str) -> dict[str, Any]:
@@ -456,8 +455,8 @@ def namespace_arguments(text: str) -> dict[str, Any]:
 
 ENGINE: Final = "engine"  # above what an engine prints of its settings
 DEFAULTS: Final = f"{ENGINE}.sampling_defaults"  # of requests that leave them out
-_ENGINE_CALLS: Final = re.compile(r"LLM engine \(v[^)\n]{1,40}\) with config: (.+)|\bserver_args=ServerArgs\((.+)")
-_ENGINE_MAPS: Final = re.compile(
+_ENGINE_CALLS: Final = compiled(r"LLM engine \(v[^)\n]{1,40}\) with config: (.+)|\bserver_args=ServerArgs\((.+)")
+_ENGINE_MAPS: Final = compiled(
     r"(non-default args|[Dd]efault (?:\w+ )?sampling params? from model): \{(.*)\}"
     r"|\bUsing (\w+) (?:attention )?backend\b"
 )
@@ -497,7 +496,7 @@ def _arguments(above: str, text: str, depth: int = 1) -> dict[str, Any]:
     return found
 
 
-_PRINTED_CALL: Final = re.compile(r"[A-Za-z_][\w.]*\(")
+_PRINTED_CALL: Final = compiled(r"[A-Za-z_][\w.]*\(")
 
 
 def _literal(node: ast.expr) -> Any:

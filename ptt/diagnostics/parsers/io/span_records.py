@@ -6,10 +6,10 @@ Braintrust, Logfire, Opik, the Agents SDK of OpenAI and its ports. Units of time
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.parsers.io import span_names as names
 from ptt.diagnostics.parsers.io.message_shapes import decoded
 from ptt.diagnostics.parsers.io.values import as_label, as_name, as_stamp, dict_of, dicts_in, nested

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final, TypeVar
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.parsers.io.answer_texts import success_of
 from ptt.diagnostics.parsers.io.conversations import prompt_messages
 from ptt.diagnostics.parsers.io.interface import Lost, Piece, RunFile, count_notes

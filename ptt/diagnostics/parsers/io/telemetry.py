@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import compiled
 from ptt.diagnostics.parsers.io.interface import Rows, RunFile
 from ptt.diagnostics.parsers.io.values import as_plain_number, as_step
 from ptt.diagnostics.schema import EVENTS, RANKS
@@ -17,24 +18,24 @@ from ptt.diagnostics.schema import EVENTS, RANKS
 TEXT_CHARS = 300
 FIRST_EVENTS, LAST_EVENTS = 200, 800  # of one file: enough to show how it began and how it ended
 FLUSH_ROWS = 50_000
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
-UNPRINTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
+ESCAPES = compiled(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+UNPRINTED = compiled(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
 PRIVATE = (
-    (re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"), "…"),  # e-mail addresses
-    (re.compile(r"(?:~|/[\w.@+-]+)(?:/[\w.@+-]+)*/(?=[\w.@+-])"), "…/"),  # folders; the file's own name tells enough
-    (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b"), "…"),  # addresses of machines
+    (compiled(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"), "…"),  # e-mail addresses
+    (compiled(r"(?:~|/[\w.@+-]+)(?:/[\w.@+-]+)*/(?=[\w.@+-])"), "…/"),  # folders; the file's own name tells enough
+    (compiled(r"\b\d{1,3}(?:\.\d{1,3}){3}\b"), "…"),  # addresses of machines
 )
 TROUBLE: Final = (
     "error", "exception", "traceback", "warn", "out of memory", "killed", "sigterm", "sigkill", "sigsegv", "sigint",
     "abort", "fail", "crash", "timeout", "time out", "timed out", "nccl", "resum", "restart", "checkpoint", "preempt",
     "diverg", "overflow", "not flushed", "params_dict",
 )  # fmt: skip
-TROUBLE_WORDS = re.compile(r"\b(?:nan|inf|oom)\b")
-NOISE = re.compile(r"deprecat|FutureWarning|UserWarning|warnings\.warn\(", re.IGNORECASE)
-DEVICE = re.compile(r"(?:^|[./_])gpu[./_](\d{1,3})(?=[._/])", re.IGNORECASE)
-NODE = re.compile(r"^ray/(node\.\d{1,4})\.")
+TROUBLE_WORDS = compiled(r"\b(?:nan|inf|oom)\b")
+NOISE = compiled(r"deprecat|FutureWarning|UserWarning|warnings\.warn\(", re.IGNORECASE)
+DEVICE = compiled(r"(?:^|[./_])gpu[./_](\d{1,3})(?=[._/])", re.IGNORECASE)
+NODE = compiled(r"^ray/(node\.\d{1,4})\.")
 # A node in NeMo-RL's and MLflow's names, a rank in trackio's (mlflow/system_metrics, trackio/gpu.py).
-PLACE = re.compile(r"^(?:ray/(node\.\d{1,4})\.|system/([^/]{1,64})/(?=gpu_)|rank(\d{1,5})/)")
+PLACE = compiled(r"^(?:ray/(node\.\d{1,4})\.|system/([^/]{1,64})/(?=gpu_)|rank(\d{1,5})/)")
 
 
 def is_device_sample(name: str) -> bool:
@@ -139,8 +140,8 @@ class MachineLog:
 
 Facts = dict[str, str | int | float | bool | None]
 
-PLAIN_WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,31}")
-_NUMBER: Final = re.compile(r"[+-]?(?:\d{1,18}|(?:\d{1,18}\.\d{0,18}|\.\d{1,18}|\d{1,18})(?:[eE][+-]?\d{1,3})?)")
+PLAIN_WORD: Final = compiled(r"[A-Za-z][A-Za-z0-9_+-]{0,31}")
+_NUMBER: Final = compiled(r"[+-]?(?:\d{1,18}|(?:\d{1,18}\.\d{0,18}|\.\d{1,18}|\d{1,18})(?:[eE][+-]?\d{1,3})?)")
 
 # By the last part of a setting's name, so that `actor_rollout_ref.actor.clip_ratio` matches too.
 SAFE_SETTINGS: Final = frozenset(
@@ -195,8 +196,8 @@ PLANNED: Final[Mapping[str, frozenset[str]]] = {
 PLANS: Final[Mapping[str, str]] = {name: plan for plan, names in PLANNED.items() for name in names}
 
 MAX_PATH_END: Final = 60  # characters of a checkpoint's path that hold its step
-RESUMED_FROM: Final = re.compile(r"(?:checkpoint|step)[-_](\d{1,9})/?$")  # of a checkpoint's path
-ROLLOUT_N: Final = re.compile(r"(?:^|[./])rollout[./]n$")
+RESUMED_FROM: Final = compiled(r"(?:checkpoint|step)[-_](\d{1,9})/?$")  # of a checkpoint's path
+ROLLOUT_N: Final = compiled(r"(?:^|[./])rollout[./]n$")
 
 
 def safe_settings(settings: Mapping[str, Any]) -> Facts:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
+from ptt.diagnostics.definitions import compiled
 from ptt.diagnostics.parsers.io.call_templates import (
     ANSWER,
     BLOCK,
@@ -32,18 +33,18 @@ from ptt.diagnostics.parsers.io.tool_calls import UNREAD
 from ptt.diagnostics.parsers.io.values import as_text, dicts_in
 
 ASSISTANT, TOOL, USER = "assistant", "tool", "user"
-DECLARED: Final = re.compile(r"[\"']name[\"']\s*+:\s*+[\"']([\w.:/-]{1,200})[\"']")
+DECLARED: Final = compiled(r"[\"']name[\"']\s*+:\s*+[\"']([\w.:/-]{1,200})[\"']")
 DECLARED_CHARS: Final = 100_000  # of a prompt, searched for definitions of tools
-PROMISED: Final = re.compile(
+PROMISED: Final = compiled(
     r"<tool_call>|<function=|<search>|<python>|<\|python_tag\|>|\[TOOL_CALLS\]|Action Input:|<function_call|✿FUNCTION✿"
 )
 """What a prompt says that offers tools: a completion without a call then made none."""
-MARKS: Final = re.compile(
+MARKS: Final = compiled(
     r"<\|im_start\|>(\w{1,20})\n?|<\|start_header_id\|>(\w{1,20})<\|end_header_id\|>\s{0,2}|<start_of_turn>(\w{1,20})\n"
     r"|<\|(system|user|assistant|observation)\|>\n?|<｜(System|User|Assistant)｜>"
     r"|<\|from\|>([\w.-]{1,200})\n(?:<\|recipient\|>all\n<\|content\|>)?"
 )
-LINES: Final = re.compile(
+LINES: Final = compiled(
     r"(?:\A|\n)(system|user|assistant|tool)\n|(?:(?<=[\]})>.\"'])|\n|\A)(ipython)\n\n|(assistant)\n\n"
 )
 SPEAKERS: Final = {role: role for role in ("system", USER, ASSISTANT)} | {"model": ASSISTANT, "developer": "system"}
@@ -53,15 +54,15 @@ END_TOKENS: Final = (
     "<｜end▁of▁sentence｜>",
 )  # fmt: skip
 SHELL_BLOCKS: Final = ("```bash", "```sh", "```mswea_bash_command")
-ANSWERS: Final = re.compile(
+ANSWERS: Final = compiled(
     r"\s*(?:(?:EXECUTION|Execution) (?:RESULT|result)|\[\w{1,60}(?: for '[^\n]{0,300}')?\] Result:|<returncode>|<error>"
     r"|\[?(?:[Tt]ool|TOOL|Function|API|Code(?: execution)?)[ _](?:call )?(?:[Rr]esult|[Oo]utput|[Rr]esponse|RESULT)s?\b"
     r"|(?:Observation|OBSERVATION|Output|OUTPUT|Results?|(?:TOOL )?RESULTS?)\s*:)"
 )
 """How a message begins in which an environment answers, without a tag around it."""
 HARMONY_CALL: Final = "<|call|>"
-CLINE: Final = re.compile(r"\s*\[(\w{1,60})(?: for '[^\n]{0,300}')?\] Result:")
-CLINE_PART: Final = re.compile(r"<(\w{1,60})>")
+CLINE: Final = compiled(r"\s*\[(\w{1,60})(?: for '[^\n]{0,300}')?\] Result:")
+CLINE_PART: Final = compiled(r"<(\w{1,60})>")
 
 
 @dataclass(kw_only=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from ptt.diagnostics.definitions import compiled, dataclass
 from ptt.diagnostics.parsers.io.message_shapes import ROLES as COMMON_ROLES
 from ptt.diagnostics.parsers.io.message_shapes import decoded
 from ptt.diagnostics.parsers.io.named_parts import Message, Parts, Uses, call_in
@@ -31,7 +30,7 @@ CALLS: Final = ("toolcalls", "toolcall", "functioncalls", "functioncall", "toolu
 THOUGHT: Final = ("reasoningcontent", "reasoning", "thought", "thoughts", "thinking", "rationale", "think")
 ACTED: Final = ("action", "toolcalls", "toolcall", "actions", "functioncall", "functioncalls", "act")
 """What the agent did in a step."""
-DESCRIBED: Final = re.compile(r"[A-Z][a-z]+(?:ing|ed) \S.*|[A-Z][^\n]{20,}[.]\s*", re.DOTALL)
+DESCRIBED: Final = compiled(r"[A-Z][a-z]+(?:ing|ed) \S.*|[A-Z][^\n]{20,}[.]\s*", re.DOTALL)
 """An action told in a sentence to the reader, not in a command to the environment."""
 UNDONE: Final = ("next", "planned", "suggested", "recommended", "proposed", "expected", "previous", "last")
 """How names of actions begin that are not those of the step."""
@@ -104,8 +103,8 @@ FINAL: Final = frozenset({"final", "answer", "response", "reply"})
 RUNNERS: Final = frozenset({"terminal", "executor", "interpreter", "sandbox", "console", "environment"})
 """Words in the names of speakers that run what agents write."""
 PARTIAL: Final = frozenset({"delta", "chunk", "partial", "stream", "token", "heartbeat", "usage"})
-WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-CUT_CALL: Final = re.compile(r"\s*\{'name': '([\w.:/-]{1,120})', 'arguments': ")
+WORDS: Final = compiled(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+CUT_CALL: Final = compiled(r"\s*\{'name': '([\w.:/-]{1,120})', 'arguments': ")
 MAX_ACTION: Final = 100_000  # characters of an action's text that may be a call
 MAX_DEPTH: Final = 4  # of objects that hold what an event says
 

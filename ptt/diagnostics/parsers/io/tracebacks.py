@@ -5,21 +5,20 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from ptt.diagnostics.definitions import compiled, dataclass
 from ptt.diagnostics.parsers.io.telemetry import EventLog, Facts
 
-FRAME = re.compile(r"^\s*(?:│\s*)?(?:[❱>]\s*)?File \"(?P<file>[^\"]{1,400})\", line (?P<line>\d{1,7})")
-RICH_FRAME = re.compile(r"│\s?(?P<file>[^\s│][^│:]{0,300}\.py):(?P<line>\d{1,7}) in ")
-RAISED = re.compile(
+FRAME = compiled(r"^\s*(?:│\s*)?(?:[❱>]\s*)?File \"(?P<file>[^\"]{1,400})\", line (?P<line>\d{1,7})")
+RICH_FRAME = compiled(r"│\s?(?P<file>[^\s│][^│:]{0,300}\.py):(?P<line>\d{1,7}) in ")
+RAISED = compiled(
     r"(?P<name>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,80})(?:\((?P<cause>\w{1,80})\))?(?P<message>:(?:\s.*)?)?"
 )
-EXCEPTION_NAME = re.compile(
-    r"(?:Error|Exception|Interrupt|Exit|Warning|Failure|Timeout|Abort|Signal|Expired|Cancelled)$"
-)
+EXCEPTION_NAME = compiled(r"(?:Error|Exception|Interrupt|Exit|Warning|Failure|Timeout|Abort|Signal|Expired|Cancelled)$")
 CHAIN: Final = ("During handling of the above exception", "The above exception was the direct cause")
-LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|<__array_function__|/ray/_private/")
+LIBRARY = compiled(r"site-packages|dist-packages|/lib/python\d|<frozen |<string>|<__array_function__|/ray/_private/")
 # Raised because another process had failed: they say that, and not why.
 CONSEQUENCES: Final = frozenset({"ChildFailedError", "RayTaskError", "CalledProcessError", "ProcessRaisedException",
                                  "ProcessExitedException", "WorkerCrashedError", "RayActorError"})  # fmt: skip
@@ -29,11 +28,11 @@ MESSAGE_CHARS: Final = 400
 NONE: Final = " "  # for an exception without a message; an empty one continues on the next line
 SHAPE_CHARS: Final = 36  # of an exception, used to recognise it again: a sample's text may follow
 MANY_SURVIVED: Final = 5  # exceptions of one shape that training survived: the next one does not end it either
-REPEATED: Final = re.compile(r"\[repeated \d+x across cluster\]")  # Ray's mark on lines of its workers
-DIGITS: Final = re.compile(r"\d+")
+REPEATED: Final = compiled(r"\[repeated \d+x across cluster\]")  # Ray's mark on lines of its workers
+DIGITS: Final = compiled(r"\d+")
 MAX_TRACE_LINES: Final = 400  # in one traceback; Python itself shortens a deeper recursion
 
-PREFIX = re.compile(
+PREFIX = compiled(
     r"(?:\([\w.:<>-]{1,80} pid=\d+(?:, ip=[^)]{1,60})?\)|\[?(?:rank|default)\d{1,5}\]?:|\[rank\d{1,5}\]|\d{1,4}:(?= )"
     r"|\[?\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?"
     r"|[IWEF]\d{4} \d\d:\d\d:\d\d[.\d]* +\d+ [^\s\]]{1,120}\]"
@@ -43,7 +42,7 @@ PREFIX = re.compile(
     r"(?: |$|(?<=\]:))"
 )
 MAX_PREFIXES: Final = 8
-BAR = re.compile(r"^.{0,400}?(?:\d{1,3}%\|[^|]{0,600}\|\s{0,8}\d+/\d+|\d+it) \[[^\[\]]{0,400}\]\s{0,200}")
+BAR = compiled(r"^.{0,400}?(?:\d{1,3}%\|[^|]{0,600}\|\s{0,8}\d+/\d+|\d+it) \[[^\[\]]{0,400}\]\s{0,200}")
 
 
 def without_bar(text: str) -> str:
@@ -66,7 +65,7 @@ def without_prefix(text: str) -> str:
 
 # What ends a run from outside, or below Python: a part of the line in lower case, and the pattern it then must match.
 SIGNALS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
-    (marks, re.compile(pattern, re.IGNORECASE))
+    (marks, compiled(pattern, re.IGNORECASE))
     for marks, pattern in (
         (
             ("killed", "terminated", "aborted", "segmentation", "bus error"),
@@ -96,17 +95,17 @@ SIGNALS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
         ),
     )
 )
-CLOSING = re.compile(
+CLOSING = compiled(
     r"\b(?:training|fine-?tuning)\s(?:was |has )?(?:run )?(?:completed?|finished|done|ended|successful)\b"
     r"|\b(?:finished|completed) (?:the )?training\b|\bfinal validation metrics\b|max_(?:epochs|steps)=\d+` reached"
     r"|'train_runtime': ",
     re.IGNORECASE,
 )
-FORESEEN = re.compile(
+FORESEEN = compiled(
     r"\b(?:after|when|once|until|before|if|while|will)\b.{0,40}(?:training|tuning)|^\s*#", re.IGNORECASE
 )
 LAST_WORDS: Final = 5  # lines at the very end of the output, where weaker words also show that it is complete
-WORDS_OF_CLOSING = re.compile(
+WORDS_OF_CLOSING = compiled(
     r"완료|종료|完成|完了|完毕|終了|结束|\bterminé|\bterminad[oa]\b|\bfinalizad[oa]\b|\bcompletad[oa]\b|\bconcluíd[oa]\b"
     r"|\babgeschlossen\b|\bbeendet\b|\bfertig\b|завершен|закончен"
     r"|\b(?:total|overall) (?:training |run )?(?:time|runtime|duration)\b|\btraining (?:time|took|duration)\b"
@@ -116,13 +115,13 @@ WORDS_OF_CLOSING = re.compile(
     r"|\b(?:saved|saving|exported) (?:the )?(?:final|trained) (?:model|adapter|policy|weights|checkpoint)s?\b",
     re.IGNORECASE,
 )
-OF_A_PART = re.compile(
+OF_A_PART = compiled(
     r"\b(?:epoch|episode|step|iteration|round|batch|rollout|generation|eval\w*|validation|load\w*|download\w*|tokeniz\w*"
     r"|preprocess\w*|warm-?up|setup|init\w*|compil\w*|map|mapping)\b|에폭|로드|저장|加载|保存",
     re.IGNORECASE,
 )
 """Names of parts of a run: that one is done says nothing about the whole."""
-RUNTIME = re.compile(r"'train_runtime': '?(\d{1,12}(?:\.\d{0,9})?)")
+RUNTIME = compiled(r"'train_runtime': '?(\d{1,12}(?:\.\d{0,9})?)")
 COMPLETED: Final = "training completed"
 RUN_HISTORY = "Run history:"  # W&B prints it when the script ends, even by an exception
 ENDING_MARKS: Final = (
@@ -363,10 +362,10 @@ class EndingLog:
                 self.raised_after |= self.completed
 
 
-HYPOTHETICAL = re.compile(
+HYPOTHETICAL = compiled(
     r"\b(?:to avoid OOM|prevent|in case of|if you|may cause|Registered|handler for|Press|TensorBoard caught)\b"
 )
-CLOSING_SIGNAL = re.compile(r"Sending process \d+ closing signal|death signal, shutting down")
+CLOSING_SIGNAL = compiled(r"Sending process \d+ closing signal|death signal, shutting down")
 
 
 def _closes(line: str) -> bool:

@@ -6,11 +6,12 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.parsers.io.answer_texts import claims_success, is_right, last_words, measure_answer, success_of
 from ptt.diagnostics.parsers.io.conversations import conversation_row
 from ptt.diagnostics.parsers.io.interface import Context, Lost, Piece, Rows, RunFile, count_notes

@@ -11,9 +11,10 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ptt.diagnostics.definitions import compiled, dataclass
 from ptt.diagnostics.parsers.io.printed_runs import AIDER, Message, Transcript, aider, logged, played, stepped
 
 SPEAKERS: Final = {
@@ -36,77 +37,75 @@ HEADINGS: Final = SPEAKERS | {
 }
 """More of them, where they stand in a heading."""
 AUDITED: Final = HEADINGS | {"target": "assistant", "auditor": "user"}
-AUDITOR: Final = re.compile(r"^[ \t]*\[\d{1,4}\] auditor\b", re.IGNORECASE | re.MULTILINE)
+AUDITOR: Final = compiled(r"^[ \t]*\[\d{1,4}\] auditor\b", re.IGNORECASE | re.MULTILINE)
 """Who speaks in an audit, in headings with numbers; elsewhere a target is the right answer."""
 TEXTS: Final = (".txt", ".md", ".markdown", ".log", ".out", ".transcript", ".history")
 """How names of files end that may be transcripts."""
 AGENT: Final = frozenset({"assistant", "thought", "action", "call", "input", "answer"})
-INLINE: Final = re.compile(
+INLINE: Final = compiled(
     r"[ \t]{0,4}(?P<heading>#{1,6} )?(?P<bold>\*\*|__)?(?P<word>[A-Za-z]{2,12}(?:[ _][A-Za-z]{2,10})?)"
     r"(?:[ _#](?P<number>\d{1,4}))?(?:\*\*|__)?"
     r"[ \t]?:(?:\*\*|__)?(?:[ \t]|$)"
 )
-NUMBERED: Final = re.compile(r"\[\d{1,4}\] (?P<who>[A-Za-z]+(?: [A-Za-z]+)?)(?: (?:→|->) [\w ]+)?(?: \([^()]*\))?:")
+NUMBERED: Final = compiled(r"\[\d{1,4}\] (?P<who>[A-Za-z]+(?: [A-Za-z]+)?)(?: (?:→|->) [\w ]+)?(?: \([^()]*\))?:")
 """A heading with its number, whom it is said to, and a remark."""
-BRACKETED: Final = re.compile(
+BRACKETED: Final = compiled(
     r"[ \t]{0,4}\[(?P<word>[A-Za-z]{2,12}(?:[ _][A-Za-z]{2,10})?)(?:[ _#]\d{1,4})?\]:?[ \t]+(?=\S)"
 )
 """A speaker in brackets, whose text follows on the line."""
-STAMP: Final = re.compile(
+STAMP: Final = compiled(
     r"[ \t]{0,4}(?:\[?(?:\d{4}-\d\d-\d\d[T ])?\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?"
     r"(?:Z|[+-]\d\d:?\d\d)?\]?[ \t]*[-|,:]?[ \t]*"
     r"(?:(?:[\w.-]{1,40}[ \t]*[-|:][ \t]*)?\[?(?:INFO|DEBUG|WARNING|WARN|ERROR)\]?[ \t]*[-|:]?[ \t]*)?"
     r"|(?:INFO|DEBUG|WARNING|ERROR):[\w.-]{1,60}:[ \t]*)"
 )
 """The time that a log writes before each line, and its level."""
-ADORNED: Final = re.compile(r"(?P<kept>[ \t#>*_\[-]{0,8})[\u2190-\u2bff\ufe0f\u200d\U0001f000-\U0001faff]+[ \t]?")
+ADORNED: Final = compiled(r"(?P<kept>[ \t#>*_\[-]{0,8})[\u2190-\u2bff\ufe0f\u200d\U0001f000-\U0001faff]+[ \t]?")
 """A picture before the name of a speaker."""
-REMARKS: Final = re.compile(r"\([^()\n]{0,60}\)|`[^`\n]{0,60}`|<[^<>\n]{0,60}>|\d{1,4}(?:[-/:.T]\d{1,4})+Z?")
+REMARKS: Final = compiled(r"\([^()\n]{0,60}\)|`[^`\n]{0,60}`|<[^<>\n]{0,60}>|\d{1,4}(?:[-/:.T]\d{1,4})+Z?")
 COUNTED: Final = frozenset({"turn", "step", "message", "round", "entry", "msg", "from", "to", "the", "s", "role"})
 """Words that stand beside a speaker in a heading, as in `## Turn 3: Assistant`."""
-FENCE: Final = re.compile(r"[ \t]{0,3}(?:```|~~~)")
-CALL_ALONE: Final = re.compile(r"(?P<name>[A-Za-z_][\w.-]{0,80})\((?P<args>.{0,20000})\)\s*", re.DOTALL)
+FENCE: Final = compiled(r"[ \t]{0,3}(?:```|~~~)")
+CALL_ALONE: Final = compiled(r"(?P<name>[A-Za-z_][\w.-]{0,80})\((?P<args>.{0,20000})\)\s*", re.DOTALL)
 """A turn that is nothing but a call, where a tool answers next."""
-RESPONDS: Final = re.compile(r"respond(?::[ \t]*|\((?=[\"'{]))")
-SPECSTORY_RESULT: Final = re.compile(
+RESPONDS: Final = compiled(r"respond(?::[ \t]*|\((?=[\"'{]))")
+SPECSTORY_RESULT: Final = compiled(
     r"^(?P<kind>Result|Error|Output):[ \t]*\n\s*(?P<fence>```|~~~)[^\n]*\n(?P<text>.*?)^(?P=fence)[ \t]*$",
     re.MULTILINE | re.DOTALL,
 )
 """A result that stands in the turn that asked for it."""
 UNKNOWN: Final = "?"  # before the name of a speaker who may be the agent
 MAX_NAMED, MIN_NAMED = 2, 2  # words of such a name, and turns by it
-DECORATED: Final = re.compile(r"(?:\*\*|__|_\*\*|#{1,6} |-{3,} ?|={3,} ?|\[)\W{0,4}[A-Z]")
-TOOL_USE: Final = re.compile(
+DECORATED: Final = compiled(r"(?:\*\*|__|_\*\*|#{1,6} |-{3,} ?|={3,} ?|\[)\W{0,4}[A-Z]")
+TOOL_USE: Final = compiled(
     r"<tool-use\b[^>\n]{0,200}data-tool-name=\"(?P<name>[^\"\n]{1,120})\"[^>\n]{0,200}>(?P<text>.*?)</tool-use>",
     re.DOTALL,
 )
 """A call and its result as SpecStory writes them since its version 2."""
-FENCED: Final = re.compile(r"^(?P<fence>```|~~~)[^\n]*\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
-PRINTED_CALL: Final = re.compile(
+FENCED: Final = compiled(r"^(?P<fence>```|~~~)[^\n]*\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
+PRINTED_CALL: Final = compiled(
     r"^  (?P<name>[\w.-]{1,120}) \([\w-]{1,80}\)\n Call ID: [^\n]*\n  Args:\n(?P<args>(?:    [^\n]*(?:\n|\Z))*)",
     re.MULTILINE,
 )
 """A call as LangChain's `pretty_print` shows it."""
-CALL_NAMED: Final = re.compile(
-    r"[`*_]{0,3}(?P<name>[A-Za-z_][\w.:-]{0,80})[`*_]{0,3}\s*(?P<args>[({`].*|)\Z", re.DOTALL
-)
+CALL_NAMED: Final = compiled(r"[`*_]{0,3}(?P<name>[A-Za-z_][\w.:-]{0,80})[`*_]{0,3}\s*(?P<args>[({`].*|)\Z", re.DOTALL)
 """What stands under a heading for a call."""
-PLAIN_NAME: Final = re.compile(r"[A-Za-z_][\w.:-]{0,80}")
-SECTION: Final = re.compile(r"[-=#*_~]{1,80}[ \t]*(?P<words>[A-Za-z]+(?: [A-Za-z]+){0,5})[ \t]*[-=#*_~]{0,80}")
+PLAIN_NAME: Final = compiled(r"[A-Za-z_][\w.:-]{0,80}")
+SECTION: Final = compiled(r"[-=#*_~]{1,80}[ \t]*(?P<words>[A-Za-z]+(?: [A-Za-z]+){0,5})[ \t]*[-=#*_~]{0,80}")
 SECTIONS: Final = {
     "correct": True, "successful": True, "succeeded": True, "passed": True, "solved": True, "resolved": True,
     "incorrect": False, "failed": False, "unsuccessful": False, "halted": False, "unsolved": False,
     "unresolved": False, "wrong": False,
 }  # fmt: skip
 """What a heading over several episodes says of them."""
-LETTERS: Final = re.compile(r"[A-Za-z]+(?:[ _][A-Za-z]+)?")
-BEGINS: Final = re.compile(
+LETTERS: Final = compiled(r"[A-Za-z]+(?:[ _][A-Za-z]+)?")
+BEGINS: Final = compiled(
     r"[^\w\n]{0,8}(?P<word>question|task|episode|problem|sample|instance|trajectory|conversation|example|query|game"
     r"|entering new)\b(?P<sign>[ \t]?[:#|]|[ \t]+\d|[ \t]+\w+ chain)",
     re.IGNORECASE,
 )
-PAIR: Final = re.compile(r"\b([A-Za-z_]{2,30})[ \t]?[=:][ \t]?([\w.+-]{1,60})")
-CALLED: Final = re.compile(
+PAIR: Final = compiled(r"\b([A-Za-z_]{2,30})[ \t]?[=:][ \t]?([\w.+-]{1,60})")
+CALLED: Final = compiled(
     r"^[ \t]*\W{0,4}(?:tool[ _]call|calling (?:the )?tool|calling|function[ _]call|using tool|tool[ _]use|invoking"
     r"|tool(?=: [\w.-]{1,80}[({]))"
     r"[ \t]*[:=]?[ \t]*(?P<bold>\*\*)?[`'\"]?(?P<name>[A-Za-z_][\w.-]{0,80})[`'\"]?[ \t]*(?(bold)\*\*[^\n]{0,300}?)"
@@ -114,10 +113,10 @@ CALLED: Final = re.compile(
     r"(?P<args>\([^\n]{0,20000}\)|\{[^\n]{0,20000}\})?[ \t]*\]?[ \t]*$",
     re.IGNORECASE | re.MULTILINE,
 )
-VERDICT: Final = re.compile(r"\b(in)?correct\b|\b(wrong)\b", re.IGNORECASE)
+VERDICT: Final = compiled(r"\b(in)?correct\b|\b(wrong)\b", re.IGNORECASE)
 VERDICT_CHARS: Final = 60
 HEADING_CHARS: Final = 80
-COLOURS: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
+COLOURS: Final = compiled(r"\x1b\[[0-9;]{0,20}m")
 MIN_MARKS: Final = 4  # of a text that is no record's: two exchanges
 TAGGED: Final = (
     ("<tool_call>", "<tool_response>"), ("<search>", "<information>"), ("```python", "```output"),

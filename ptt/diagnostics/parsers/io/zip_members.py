@@ -7,11 +7,11 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 import pyarrow as pa
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.parsers.io.interface import RunFile
 
 LOCAL: Final = b"PK\x03\x04"

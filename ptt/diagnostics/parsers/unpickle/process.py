@@ -12,12 +12,13 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.parsers.unpickle.values import Array, Limits, Node, Plain, RefusedError
 
 HEAD: Final = struct.Struct("<QQ")  # bytes of JSON, bytes of arrays

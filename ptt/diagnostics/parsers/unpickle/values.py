@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from ptt.diagnostics.definitions import dataclass
 
 
 class RefusedError(Exception):

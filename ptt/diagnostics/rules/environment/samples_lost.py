@@ -18,10 +18,10 @@ Source: NeMo-RL `rollout/infra_drops_total`, SkyRL `generate/num_error_trajector
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.sample_counters import (
     ENDED_BY_NOTHING,

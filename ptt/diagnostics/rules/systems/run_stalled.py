@@ -13,11 +13,11 @@ own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.run_end import DONE_SHARE, Ending, progress_of
 from ptt.diagnostics.evidence.series import Series

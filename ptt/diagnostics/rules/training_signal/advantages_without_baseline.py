@@ -14,11 +14,11 @@ Source: GRPO subtracts the mean of the group (arXiv 2402.03300); with a group of
 (`compute_grpo_outcome_advantage`), so the advantage is the score.
 """
 
-from dataclasses import dataclass
 from typing import Final, TypedDict
 
 import numpy as np
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.rewards import Samples
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series

@@ -10,11 +10,12 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
+
+from ptt.diagnostics.definitions import dataclass
 
 ASSISTANT: Final = "assistant"
 ROLES: Final = {"developer": "system", "function": "tool", "ipython": "tool", "observation": "tool"}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
+
+from ptt.diagnostics.definitions import dataclass
 
 MAX_PAIRS_PER_PROMPT: Final = 4  # a group of 16 attempts has up to 64: a few easy prompts would fill the set
 

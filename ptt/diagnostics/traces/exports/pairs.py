@@ -11,12 +11,13 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.errors import InputError
 from ptt.diagnostics.traces.exports.messages import ASSISTANT, Chat
 from ptt.diagnostics.traces.exports.ngrams import Grams, gram_set, jaccard

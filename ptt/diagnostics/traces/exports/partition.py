@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
+from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.traces.exports.messages import ASSISTANT, Conversation, read_conversation, read_tools
 from ptt.diagnostics.traces.tables import scan_table
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from ptt.diagnostics.compare.comparison import Comparison
+from ptt.diagnostics.definitions import dataclass
 from ptt.reports.figures.annotations import plot_pixels, spread_labels
 from ptt.reports.figures.compare.rows import drawn_arms, finite, rows_of
 from ptt.reports.figures.style import ARMS, INK, LEFT, LETTER, MUTED, SMALL, drawable, marker_spacing
