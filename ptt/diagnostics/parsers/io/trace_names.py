@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import re
 from functools import lru_cache
 from typing import Final
 
