@@ -226,6 +226,11 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"sampling/importance_sampling_ratio/mean": 1 - 0.003 * NOISE, TRL: 0.003 * NOISE},
         {"top_p": 0.95},
     ),
+    "an adapter's growth that is slow from the start": (
+        "adapter-missing",
+        {SLIME: 0.033 * np.exp(AT / 58.0) * NOISE**0.3, "rollout/raw_reward": FLAT, "perf/update_weights_time": 7 * NOISE},
+        {"lora_rank": 32},
+    ),
     "noise that grows late": (
         "precision",
         {TRL: 0.02 * NOISE * np.where(AT < 50, 1.0, np.exp((AT - 50) / 12.0)), "reward": MOVING},

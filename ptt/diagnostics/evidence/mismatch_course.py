@@ -61,6 +61,7 @@ from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.evidence.training_setup import TrainingSetup
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.recurring_excursions import find_coincidences
+from ptt.diagnostics.statistics.trend import classify_trend
 from ptt.diagnostics.statistics.within_groups import within_correlation
 from ptt.diagnostics.wording import pct, sig
 
@@ -295,7 +296,9 @@ def _after_restart(off: IntArray, steps: IntArray, happened: Mapping[str, IntArr
 def _growth(level: Series, limit: float, late: float, metrics: Mapping[str, Series]) -> Iterator[Sign]:
     """Tell a growth with the updates from one that comes late, or that soon levels off."""
     values = level.values
-    if np.median(values[: len(values) // 3]) <= min(limit, STILL * np.median(values[:FIRST_VALUES])):
+    early = values[: len(values) // 3]
+    still = np.median(early) <= min(limit, STILL * np.median(values[:FIRST_VALUES]))
+    if still and classify_trend(early) != "rose":
         yield sign("grew_late")
     else:
         yield sign("grew_far" if late >= GREW_FAR * values[0] else "grew_some")
