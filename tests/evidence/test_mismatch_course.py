@@ -93,6 +93,17 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
          "train/min_seq_mult_prob_error": 1 + np.where(AT == 1, 0.007, 9e3) * NOISE**20},
         {},
     ),
+    "sequences that are all broken before any update": (
+        "weights-partly-synced",
+        {NEMO: 1 + 1e5 * NOISE**20, "train/max_seq_mult_prob_error": 1 + 4e6 * NOISE**20,
+         "train/min_seq_mult_prob_error": 1.7 * NOISE**0.1},
+        {"expert_model_parallel_size": 8},
+    ),
+    "a trainer that reads sound answers as another model": (
+        "trainer-weights",
+        {SLIME: 1.4 * NOISE**0.3, "rollout/raw_reward": 0.47 + FLAT, "perf/update_weights_time": 7 * NOISE},
+        {"lora_rank": 32, "moe_runner_backend": "flashinfer_trtllm"},
+    ),
     "a ratio alone, of logprobs divided by the temperature": (
         "raw-vs-processed",
         {"sampling/importance_sampling_ratio/mean": 1.43 * NOISE**0.1},
@@ -228,7 +239,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "an adapter's growth that is slow from the start": (
         "adapter-missing",
-        {SLIME: 0.033 * np.exp(AT / 58.0) * NOISE**0.3, "rollout/raw_reward": FLAT, "perf/update_weights_time": 7 * NOISE},
+        {SLIME: 0.033 * np.exp(AT / 58.0) * NOISE**0.3, "rollout/raw_reward": FLAT,
+         "perf/update_weights_time": 7 * NOISE},
         {"lora_rank": 32},
     ),
     "noise that grows late": (
