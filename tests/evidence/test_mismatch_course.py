@@ -70,6 +70,11 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"debug/vllm_vs_local_logprob_diff_mean": 0.11 * NOISE, "debug/vllm_vs_local_logprob_diff_std": 0.26 * NOISE},
         {"pack_length": 8192},
     ),
+    "rows of a recurrent model that are split over ranks": (
+        "packing",
+        {"mismatch_kl/all/mean": 0.03 * NOISE},
+        {"trainer": {"model": {"name": "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "cp": 2}}},
+    ),
     "a few tokens": (
         "kernel",
         {NEMO: 1 + np.where(AT % 7 == 3, 500.0, 0.01) * NOISE, "train/max_seq_mult_prob_error":
@@ -310,6 +315,7 @@ SAID: tuple[tuple[dict[str, Any], str], ...] = (
     ({"enable_prefix_caching": "auto", "use_lora": None}, ""),
     ({"ep_size": 1, "moe_router_load_balancing_type": "aux_loss", "data_parallel_size": 8}, ""),
     ({"ep_size": 8}, "the model has experts (ep_size=8)"),
+    ({"model_is_recurrent": True}, ""),  # one sequence a row, on one rank
     ({"fp8_recipe": "tensorwise", "fp8_format": "e4m3", "fp8_cfg.enabled": False}, ""),
     ({"fp8_cfg.enabled": True}, "weights are quantised (fp8_cfg.enabled=True)"),
     ({"image_key": "images", "freeze_vit": True, "max_pixels": None, "limit_mm_per_prompt.image": 0}, ""),
