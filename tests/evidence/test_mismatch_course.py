@@ -65,6 +65,11 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {SKYRL: np.where(AT % 20 == 1, 0.02, 0.9) * NOISE, "trainer/epoch": (AT - 1) // 20},
         {"enable_prefix_caching": True},
     ),
+    "a level that falls back to the first one once, by less than a factor of 5": (
+        "cache-not-cleared",
+        {SKYRL: (0.023 + 0.08 * np.minimum(1, (AT - 1) % 50 / 40)) * NOISE**0.3},
+        {"enable_prefix_caching": True},
+    ),
     "packed rows": (
         "packing",
         {"debug/vllm_vs_local_logprob_diff_mean": 0.11 * NOISE, "debug/vllm_vs_local_logprob_diff_std": 0.26 * NOISE},

@@ -75,7 +75,7 @@ def resets_of(level: Series, agrees: float) -> IntArray:
         return np.zeros(0, np.int64)
     windows = sliding_window_view(values, EARLY)
     medians = np.median(windows, axis=1)
-    fell = medians[:-EARLY] >= FELL * medians[EARLY:]
+    fell = medians[:-EARLY] >= GREW * medians[EARLY:]
     fell &= (windows.max(axis=1)[EARLY:] <= agrees) & (values[EARLY - 1 : -EARLY] > agrees)
     return np.flatnonzero(fell) + EARLY
 
