@@ -411,6 +411,26 @@ def test_a_mismatch_that_leaves_zero_is_told_where_both_sides_promise_to_agree(p
     assert found == ["LOW"] * promise
 
 
+@pytest.mark.parametrize(
+    ("settings", "size", "told"),
+    [
+        ({"true_on_policy_mode": True}, 4.5e-4, True),
+        ({"true_on_policy_mode": True}, 0.0, False),
+        ({"true_on_policy_mode": True}, 1e-7, False),  # as floats are printed
+        ({"true_on_policy_mode": False}, 4.5e-4, False),
+        ({"sglang_rl_on_policy_target": None}, 4.5e-4, False),
+        ({"sglang_enable_deterministic_inference": True}, 4.5e-4, False),  # of the engine alone
+    ],
+)
+def test_a_small_mismatch_is_told_where_none_at_all_is_promised(
+    settings: dict[str, Any], size: float, told: bool, tmp_path: Path
+) -> None:
+    run_in(tmp_path, {SLIME: size * NOISE}, {**settings, "temperature": 1.0})
+    found = [one for one in ptt.diagnose(tmp_path).findings if one.id == "engine-mismatch"]
+    assert [one.severity.name for one in found] == ["LOW"] * told
+    assert all("true_on_policy_mode=True" in one.claim for one in found)
+
+
 @pytest.mark.parametrize("every", [1, 10])
 def test_steps_off_after_a_restart_are_those_next_to_each_other_in_the_log(every: int) -> None:
     mismatch = series_of(MEAN, np.where((AT >= 40) & (AT < 43), 0.5, 0.01), every=every)

@@ -17,8 +17,9 @@ hardly anything else differs, but a single token by more than 10 nats at most st
 that are masked for such tokens have them on one side). Low where sampling is truncated and the mean ratio lies below 1
 step after step. While no lag of the rollouts is logged, low too where a mismatch falls back at regular steps from half
 of its limit or more; where it rises threefold to half of the limit at restarts, evaluations or weight updates; and
-where settings promise kernels that compute alike and it is 0 to the bit at the first step alone. Medium where nothing
-but the mean ratio is logged, and it lies above 1.3 at nearly all steps.
+where settings promise kernels that compute alike and it is 0 to the bit at the first step alone, or, where they promise
+logprobs that agree to the bit, at no step. Medium where nothing but the mean ratio is logged, and it lies above 1.3 at
+nearly all steps.
 Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
 is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences

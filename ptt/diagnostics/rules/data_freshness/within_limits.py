@@ -1,23 +1,25 @@
-"""Findings on a mismatch within its limits whose course tells of a fault: a saw, an agreement lost, single events."""
+"""Findings on a mismatch within its limits that tells of a fault: a saw, an agreement lost or missed, single events."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.mismatch_course import MEASURES
-from ptt.diagnostics.evidence.mismatch_rise import GREW, SAW_TOP, left_zero, saw_of
-from ptt.diagnostics.evidence.series import Series
+from ptt.diagnostics.evidence.mismatch_rise import GREW, SAW_TOP, left_zero, on_policy_to_the_bit, saw_of
+from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
 from ptt.diagnostics.model import JsonScalar, Severity
 from ptt.diagnostics.rules.comes_and_goes import OF_WEIGHTS, event_of, steps_words, typical, when_words
 from ptt.diagnostics.rules.data_freshness import lag_of
 from ptt.diagnostics.rules.interface import Finding
 from ptt.diagnostics.rules.single_series import series_evidence
 from ptt.diagnostics.wording import sig
+
+AS_PRINTED: Final = 1e-6  # equal logprobs of float32 that a log has rounded
 
 
 class Mismatch(NamedTuple):
@@ -34,7 +36,9 @@ def within_limits(mismatches: Sequence[Mismatch], evidence: Evidence) -> Finding
     if lag_of(evidence) is not None:
         return None
     for one in mismatches:
-        found = one.series.name in MEASURES and (_saw(one) or _left_zero(one, evidence) or _at_events(one, evidence))
+        found = one.series.name in MEASURES and (
+            _saw(one) or _left_zero(one, evidence) or _never_zero(one, evidence) or _at_events(one, evidence)
+        )
         if found:
             return found
     return None
@@ -74,6 +78,31 @@ def _left_zero(mismatch: Mismatch, evidence: Evidence) -> Finding | None:
         late,
         int(away.steps[1]),
         "score one sequence on both sides right after a weight update: equal to the bit?",
+    )
+
+
+def _never_zero(mismatch: Mismatch, evidence: Evidence) -> Finding | None:
+    """Return the finding on two sides that are to agree to the bit, and differ from the first step on."""
+    series, zero, away = mismatch.series, mismatch.zero, _away(mismatch)
+    setting = on_policy_to_the_bit(evidence.settings)
+    if setting is None or len(away.values) < MIN_LOGGED or away.values.min() <= AS_PRINTED:
+        return None
+    late = zero + float(np.median(away.values))
+    found = _finding(
+        mismatch,
+        f"Inference engine and trainer are to agree to the bit ({setting}), and do so at no step: {series.raw_name} is "
+        f"{sig(late)} in the median; little enough to train on, but not what is promised",
+        late,
+        int(away.steps[0]),
+        "score one sequence twice on each side, alone and in a full batch: which side differs from itself?",
+    )
+    return replace(
+        found,
+        causes=(
+            "autocast or another number type around the trainer's logprobs or its last layer",
+            "a kernel, an attention backend or a reduction that differs between both sides or goes by the batch",
+        ),
+        next=("no autocast where the trainer computes logprobs, and one attention backend on both sides",),
     )
 
 
