@@ -431,6 +431,30 @@ def test_a_small_mismatch_is_told_where_none_at_all_is_promised(
     assert all("true_on_policy_mode=True" in one.claim for one in found)
 
 
+PREFIX = "WARNING Found mismatch in prefix tokens for example {} at trajectory step 1"
+
+
+@pytest.mark.parametrize(
+    ("line", "a_step", "told"),
+    [
+        (PREFIX, 3, True),
+        (PREFIX, 1, False),  # 80 lines: single turns
+        (PREFIX + ", masking it", 3, False),
+        ("WARNING prefix cache hit for example {}, tokens match", 3, False),
+    ],
+)
+def test_turns_that_are_tokenised_again_are_told_by_the_console_alone(
+    line: str, a_step: int, told: bool, tmp_path: Path
+) -> None:
+    run_in(tmp_path, {"mismatch_kl/all/mean": 0.002 * NOISE, "reward/all/mean": MOVING})
+    step = "SUCCESS Step {} | Time: 71.48s | Reward: 0.4877 | Throughput: 8869.9 tokens/s"
+    said = [one for at in AT.tolist() for one in [line.format(at)] * a_step + [step.format(at)]]
+    text = "".join(f"{14 + at // 3600}:{at // 60 % 60:02}:{at % 60:02} {one}\n" for at, one in enumerate(said))
+    tmp_path.joinpath("orchestrator.log").write_text(text)
+    found = [one for one in ptt.diagnose(tmp_path).findings if one.id == "engine-mismatch"]
+    assert [(one.severity.name, one.observed) for one in found] == [("LOW", 240.0)] * told
+
+
 @pytest.mark.parametrize("every", [1, 10])
 def test_steps_off_after_a_restart_are_those_next_to_each_other_in_the_log(every: int) -> None:
     mismatch = series_of(MEAN, np.where((AT >= 40) & (AT < 43), 0.5, 0.01), every=every)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -19,6 +20,14 @@ from ptt.diagnostics.rules.interface import Finding
 from ptt.diagnostics.rules.single_series import series_evidence
 from ptt.diagnostics.wording import sig
 
+MANY_LINES: Final = 100  # single turns are tokenised otherwise in any run
+LINE: Final = 120  # characters
+RETOKENISED: Final = re.compile(
+    r"(?i)\bmismatch in prefix tokens\b|\btokens?\b.{0,60}\bnot a prefix\b|"
+    r"\bprefix\b.{0,40}\btokens?\b.{0,40}\b(?:do|does|did) not match\b|"
+    r"\bre-?tokeni[sz]\w*.{0,60}\b(?:mismatch\w*|differ\w*|not match)\b"
+)
+LEFT_OUT: Final = re.compile(r"(?i)mask|\bdrop|\bdiscard|\bskip|\bexclud|\bbranch|\bnew sample")  # not trained on
 AS_PRINTED: Final = 1e-6  # equal logprobs of float32 that a log has rounded
 
 
@@ -42,6 +51,28 @@ def within_limits(mismatches: Sequence[Mismatch], evidence: Evidence) -> Finding
         if found:
             return found
     return None
+
+
+def retokenised(evidence: Evidence) -> Finding | None:
+    """Return the finding on turns that are tokenised again, by the warnings of the console alone, or None."""
+    lines = (event for event in evidence.events if RETOKENISED.search(event.text))
+    told = [event for event in lines if not LEFT_OUT.search(event.text)]
+    steps = sorted({event.step for event in told if event.step is not None})
+    if len(told) < MANY_LINES or len(told) < len(steps):
+        return None
+    return Finding(
+        severity=Severity.LOW,
+        claim=f"{len(told):,} lines tell of turns whose tokens are not those that the engine read or sampled, such as: "
+        f"{told[0].text[:LINE]}",
+        observed=float(len(told)),
+        limit=float(MANY_LINES),
+        unit="lines",
+        onset_step=steps[0] if steps else None,
+        evidence={"lines": len(told), "source": told[0].source},
+        causes=("earlier turns are rendered and tokenised again, and their tokens are put together for the update",),
+        confirm=("compare the engine's token ids with those trained on, for one episode of several turns",),
+        next=("pass the engine's own token ids from turn to turn, or train each turn as a sample of its own",),
+    )
 
 
 def _saw(mismatch: Mismatch) -> Finding | None:
