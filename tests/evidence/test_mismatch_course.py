@@ -65,10 +65,20 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {SKYRL: np.where(AT % 20 == 1, 0.02, 0.9) * NOISE, "trainer/epoch": (AT - 1) // 20},
         {"enable_prefix_caching": True},
     ),
+    "a level that falls back to the first one once, by less than a factor of 5": (
+        "cache-not-cleared",
+        {SKYRL: (0.023 + 0.08 * np.minimum(1, (AT - 1) % 50 / 40)) * NOISE**0.3},
+        {"enable_prefix_caching": True},
+    ),
     "packed rows": (
         "packing",
         {"debug/vllm_vs_local_logprob_diff_mean": 0.11 * NOISE, "debug/vllm_vs_local_logprob_diff_std": 0.26 * NOISE},
         {"pack_length": 8192},
+    ),
+    "rows of a recurrent model that are split over ranks": (
+        "packing",
+        {"mismatch_kl/all/mean": 0.03 * NOISE},
+        {"trainer": {"model": {"name": "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "cp": 2}}},
     ),
     "a few tokens": (
         "kernel",
@@ -92,6 +102,17 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
          "train/max_seq_mult_prob_error": 1 + np.where(AT == 1, 0.02, 4e9) * NOISE**20,
          "train/min_seq_mult_prob_error": 1 + np.where(AT == 1, 0.007, 9e3) * NOISE**20},
         {},
+    ),
+    "sequences that are all broken before any update": (
+        "weights-partly-synced",
+        {NEMO: 1 + 1e5 * NOISE**20, "train/max_seq_mult_prob_error": 1 + 4e6 * NOISE**20,
+         "train/min_seq_mult_prob_error": 1.7 * NOISE**0.1},
+        {"expert_model_parallel_size": 8},
+    ),
+    "a trainer that reads sound answers as another model": (
+        "trainer-weights",
+        {SLIME: 1.4 * NOISE**0.3, "rollout/raw_reward": 0.47 + FLAT, "perf/update_weights_time": 7 * NOISE},
+        {"lora_rank": 32, "moe_runner_backend": "flashinfer_trtllm"},
     ),
     "a ratio alone, of logprobs divided by the temperature": (
         "raw-vs-processed",
@@ -226,6 +247,12 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"sampling/importance_sampling_ratio/mean": 1 - 0.003 * NOISE, TRL: 0.003 * NOISE},
         {"top_p": 0.95},
     ),
+    "an adapter's growth that is slow from the start": (
+        "adapter-missing",
+        {SLIME: 0.033 * np.exp(AT / 58.0) * NOISE**0.3, "rollout/raw_reward": FLAT,
+         "perf/update_weights_time": 7 * NOISE},
+        {"lora_rank": 32},
+    ),
     "noise that grows late": (
         "precision",
         {TRL: 0.02 * NOISE * np.where(AT < 50, 1.0, np.exp((AT - 50) / 12.0)), "reward": MOVING},
@@ -293,6 +320,7 @@ SAID: tuple[tuple[dict[str, Any], str], ...] = (
     ({"enable_prefix_caching": "auto", "use_lora": None}, ""),
     ({"ep_size": 1, "moe_router_load_balancing_type": "aux_loss", "data_parallel_size": 8}, ""),
     ({"ep_size": 8}, "the model has experts (ep_size=8)"),
+    ({"model_is_recurrent": True}, ""),  # one sequence a row, on one rank
     ({"fp8_recipe": "tensorwise", "fp8_format": "e4m3", "fp8_cfg.enabled": False}, ""),
     ({"fp8_cfg.enabled": True}, "weights are quantised (fp8_cfg.enabled=True)"),
     ({"image_key": "images", "freeze_vit": True, "max_pixels": None, "limit_mm_per_prompt.image": 0}, ""),
@@ -381,6 +409,50 @@ def test_a_mismatch_that_leaves_zero_is_told_where_both_sides_promise_to_agree(p
     run_in(tmp_path, {"train/vllm_kl": np.where(AT == 1, 0.0, 1e-5) * NOISE}, settings)
     found = [finding.severity.name for finding in ptt.diagnose(tmp_path).findings if finding.id == "engine-mismatch"]
     assert found == ["LOW"] * promise
+
+
+@pytest.mark.parametrize(
+    ("settings", "size", "told"),
+    [
+        ({"true_on_policy_mode": True}, 4.5e-4, True),
+        ({"true_on_policy_mode": True}, 0.0, False),
+        ({"true_on_policy_mode": True}, 1e-7, False),  # as floats are printed
+        ({"true_on_policy_mode": False}, 4.5e-4, False),
+        ({"sglang_rl_on_policy_target": None}, 4.5e-4, False),
+        ({"sglang_enable_deterministic_inference": True}, 4.5e-4, False),  # of the engine alone
+    ],
+)
+def test_a_small_mismatch_is_told_where_none_at_all_is_promised(
+    settings: dict[str, Any], size: float, told: bool, tmp_path: Path
+) -> None:
+    run_in(tmp_path, {SLIME: size * NOISE}, {**settings, "temperature": 1.0})
+    found = [one for one in ptt.diagnose(tmp_path).findings if one.id == "engine-mismatch"]
+    assert [one.severity.name for one in found] == ["LOW"] * told
+    assert all("true_on_policy_mode=True" in one.claim for one in found)
+
+
+PREFIX = "WARNING Found mismatch in prefix tokens for example {} at trajectory step 1"
+
+
+@pytest.mark.parametrize(
+    ("line", "a_step", "told"),
+    [
+        (PREFIX, 3, True),
+        (PREFIX, 1, False),  # 80 lines: single turns
+        (PREFIX + ", masking it", 3, False),
+        ("WARNING prefix cache hit for example {}, tokens match", 3, False),
+    ],
+)
+def test_turns_that_are_tokenised_again_are_told_by_the_console_alone(
+    line: str, a_step: int, told: bool, tmp_path: Path
+) -> None:
+    run_in(tmp_path, {"mismatch_kl/all/mean": 0.002 * NOISE, "reward/all/mean": MOVING})
+    step = "SUCCESS Step {} | Time: 71.48s | Reward: 0.4877 | Throughput: 8869.9 tokens/s"
+    said = [one for at in AT.tolist() for one in [line.format(at)] * a_step + [step.format(at)]]
+    text = "".join(f"{14 + at // 3600}:{at // 60 % 60:02}:{at % 60:02} {one}\n" for at, one in enumerate(said))
+    tmp_path.joinpath("orchestrator.log").write_text(text)
+    found = [one for one in ptt.diagnose(tmp_path).findings if one.id == "engine-mismatch"]
+    assert [(one.severity.name, one.observed) for one in found] == [("LOW", 240.0)] * told
 
 
 @pytest.mark.parametrize("every", [1, 10])

@@ -21,9 +21,9 @@ MISMATCH: Final = "mismatch_causes.toml"
 Table = dict[str, dict[str, Any]]
 CAUSES: Final = (
     "weights-not-synced", "weights-partly-synced", "stale-weights", "base-weights", "adapter-missing", "adapter-twice",
-    "cache-not-cleared", "temperature", "top-p", "raw-vs-processed", "shift", "copied-column", "precision", "kernel",
-    "rope", "template-or-retokenisation", "packing", "padding", "prompt-bound-fault", "one-rank",
-    "expert-routing", "trainer-dropout",
+    "trainer-weights", "cache-not-cleared", "temperature", "top-p", "raw-vs-processed", "shift", "copied-column",
+    "precision", "kernel", "rope", "template-or-retokenisation", "packing", "padding", "prompt-bound-fault",
+    "one-rank", "expert-routing", "trainer-dropout",
 )  # fmt: skip
 TOLD_APART: Final = 1.0
 """Nats between the first two causes: from a factor of e in likelihood on, the first is named alone."""

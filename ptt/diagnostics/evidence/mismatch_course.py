@@ -61,6 +61,7 @@ from ptt.diagnostics.evidence.tokens_by_step import PairSteps
 from ptt.diagnostics.evidence.training_setup import TrainingSetup
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.recurring_excursions import find_coincidences
+from ptt.diagnostics.statistics.trend import classify_trend
 from ptt.diagnostics.statistics.within_groups import within_correlation
 from ptt.diagnostics.wording import pct, sig
 
@@ -91,6 +92,7 @@ HEAVY: Final = (
 """Standard deviation over mean: of a normal distribution 0.76; of probabilities, fixed where certain, 1.6."""
 FEW_SEQUENCES: Final = 0.02  # at least so many are off: a maximum bounds the share, mean <= share * maximum
 MANY_SEQUENCES: Final = 0.5
+BROKEN: Final = 1.5  # mean exp |r| of the best sequence: rounding and single tokens leave some sequences near 1
 CLEAN: Final = 0.1  # of the mean error, that of the best sequence: there are sequences that agree
 IMPOSSIBLE: Final = (
     ("mismatch/logp_abs_max", 10.0, "mismatch/logp_abs_mean", 0.2),
@@ -224,7 +226,8 @@ def _course(
         yield sign("first_update", **numbers)
     elif first > limit and _stays(level):
         yield sign("constant", **numbers)
-        yield from uneven(values)
+        if level.name != "mismatch/prob_error":  # a mean of exp |r| goes with its worst tokens, whatever the cause
+            yield from uneven(values)
         if level.name in OF_LOGPROBS:
             yield sign("large" if late > LARGE else "moderate", **numbers)
             yield from answers_hold(metrics) if late > LARGE else ()
@@ -295,7 +298,9 @@ def _after_restart(off: IntArray, steps: IntArray, happened: Mapping[str, IntArr
 def _growth(level: Series, limit: float, late: float, metrics: Mapping[str, Series]) -> Iterator[Sign]:
     """Tell a growth with the updates from one that comes late, or that soon levels off."""
     values = level.values
-    if np.median(values[: len(values) // 3]) <= min(limit, STILL * np.median(values[:FIRST_VALUES])):
+    early = values[: len(values) // 3]
+    still = np.median(early) <= min(limit, STILL * np.median(values[:FIRST_VALUES]))
+    if still and classify_trend(early) != "rose":
         yield sign("grew_late")
     else:
         yield sign("grew_far" if late >= GREW_FAR * values[0] else "grew_some")
@@ -382,6 +387,8 @@ def _sequences(metrics: Mapping[str, Series], off: IntArray) -> Iterator[Sign]:
         return
     if best is not None and best - 1 > MEASURES["mismatch/prob_error"][1]:
         yield sign("all_sequences", best=sig(best), mean=sig(mean))
+        if best >= BROKEN:
+            yield sign("all_broken", best=sig(best))
         return
     share, clean = (mean - 1) / (worst - 1), best is None or best - 1 < CLEAN * (mean - 1)
     name = "few_sequences" if share < FEW_SEQUENCES else "some_sequences" if share < MANY_SEQUENCES else ""

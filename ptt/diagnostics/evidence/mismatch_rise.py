@@ -33,6 +33,9 @@ PROMISES: Final = (
     "sglang_enable_deterministic_inference", "deterministic_mode",
 )  # fmt: skip
 """Settings under which both sides are to compute alike, whatever the batch."""
+TO_THE_BIT: Final = ("true_on_policy_mode", "sglang_rl_on_policy_target", "rl_on_policy_target")
+"""Settings that promise no difference at all between engine and trainer, as slime and SGLang name them."""
+PROMISED: Final = ("true", "fsdp", "fsdp_tp", "megatron")  # the target is the trainer's backend
 FELL: Final = 5.0  # times below the level around it
 SAW: Final = 2.0  # times, by which a level falls back regularly: noise and lengths move it less
 SAW_TOP: Final = 0.5  # of the limit, that the level reaches before it falls
@@ -75,7 +78,7 @@ def resets_of(level: Series, agrees: float) -> IntArray:
         return np.zeros(0, np.int64)
     windows = sliding_window_view(values, EARLY)
     medians = np.median(windows, axis=1)
-    fell = medians[:-EARLY] >= FELL * medians[EARLY:]
+    fell = medians[:-EARLY] >= GREW * medians[EARLY:]
     fell &= (windows.max(axis=1)[EARLY:] <= agrees) & (values[EARLY - 1 : -EARLY] > agrees)
     return np.flatnonzero(fell) + EARLY
 
@@ -87,6 +90,14 @@ def left_zero(level: Series, settings: Mapping[str, JsonScalar]) -> bool:
     )
     values = level.values
     return promised and len(values) >= 2 * EARLY and values[0] == 0 and bool((values[1:] > 0).mean() >= AT_ALL_STEPS)
+
+
+def on_policy_to_the_bit(settings: Mapping[str, JsonScalar]) -> str | None:
+    """Return the setting, with its value, under which both sides are to agree to the bit, or None."""
+    for key, value in settings.items():
+        if key.rpartition(".")[2] in TO_THE_BIT and str(value).lower() in PROMISED:
+            return f"{key}={value}"
+    return None
 
 
 def jump_of(level: Series, limit: float) -> int | None:

@@ -62,6 +62,10 @@ MODEL_NAMES: Final[Mapping[str, re.Pattern[str]]] = {
         r"(?i)-a\d+(?:\.\d+)?b(?![a-z\d])|moe\b|mixtral|gpt-oss|deepseek-(?:v[23]|r1(?!-distill))|glm-4\.[5-9]|kimi-k2|minimax-m|llama-4|"
         r"qwen3-next"
     ),
+    "is_recurrent": compiled(
+        r"(?i)(?:mamba|jamba|zamba|bamba|rwkv)|nemotron-(?:h(?![a-z])|3(?:\.\d)?-(?:nano|super|ultra))|nemotron-nano-\d+b-v2|"
+        r"qwen3-next|qwen3\.[5-9]|granite-4\.\d-h|falcon-h\d|kimi-linear"
+    ),
     "reads_images": compiled(
         r"(?i)(?:^|[-_/.\d])(?:vl|vlm|omni|vision|audio|pixtral|molmo|llava|internvl|smolvlm|paligemma|idefics|gemma-3n)"
         r"(?:[-_/.\d]|$)|(?-i:[a-zA-Z]VLM?[-_\d])|minicpm-[vo]\b|glm-4\.\dv"

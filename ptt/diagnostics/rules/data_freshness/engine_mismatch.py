@@ -17,8 +17,10 @@ hardly anything else differs, but a single token by more than 10 nats at most st
 that are masked for such tokens have them on one side). Low where sampling is truncated and the mean ratio lies below 1
 step after step. While no lag of the rollouts is logged, low too where a mismatch falls back at regular steps from half
 of its limit or more; where it rises threefold to half of the limit at restarts, evaluations or weight updates; and
-where settings promise kernels that compute alike and it is 0 to the bit at the first step alone. Medium where nothing
-but the mean ratio is logged, and it lies above 1.3 at nearly all steps.
+where settings promise kernels that compute alike and it is 0 to the bit at the first step alone, or, where they promise
+logprobs that agree to the bit, at no step; and where a hundred lines or more of the console, one a step at least, tell
+of turns that are tokenised again. Medium where nothing but the mean ratio is logged, and it lies above 1.3 at
+nearly all steps.
 Why it matters: samples come from the engine's policy, gradients from the trainer's. What looks like on-policy training
 is off-policy, with a bias that no clipping sees and that tends to grow until the run collapses.
 What it is not: rounding. Two implementations in bfloat16 differ by thousandths. Nor staleness: where the differences
@@ -50,7 +52,7 @@ from ptt.diagnostics.rules.data_freshness import (
     trainer_pair,
     with_causes,
 )
-from ptt.diagnostics.rules.data_freshness.within_limits import Mismatch, unit_of, within_limits
+from ptt.diagnostics.rules.data_freshness.within_limits import Mismatch, retokenised, unit_of, within_limits
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.policy_update import shows_small_numbers
 from ptt.diagnostics.rules.single_series import (
@@ -97,6 +99,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     mismatches = _mismatches(evidence, limits)
     if not mismatches and (above := _ratio_above(evidence)) is not None:
         return above
+    if not mismatches and (lines := retokenised(evidence)) is not None:
+        return lines
     if not mismatches:
         return NotJudged(
             reason="no difference between engine and trainer is recorded",
@@ -118,7 +122,7 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if not findings and (within := within_limits(mismatches, evidence)) is not None:
         return with_causes(within, evidence, keep=1)
     if not findings:
-        return Healthy(reason=_within(mismatches))
+        return retokenised(evidence) or Healthy(reason=_within(mismatches))
     if _untrained(evidence):
         still = (
             "; the learning rate is 0 at every step, so that no update moved the two apart: sequences, positions or "
