@@ -233,8 +233,7 @@ LATENCIES: Final = {"p50": 0.5, "p95": 0.95}
 UNMARKED_FAILURE: Final = pl.col("ok") & ~(
     (pl.col("ok_source") == "unknown") & (pl.col("told_by") == WORDED) & pl.col("told_failed").fill_null(value=False)
 ).fill_null(value=False)
-"""Where no flag tells of a call, what a server or a wrapper writes in place of an answer does; a traceback may be of the
-policy's own code."""
+"""Where no flag tells of a call, what a server writes in place of an answer does; a traceback may be the policy's."""
 END_SHARE: Final = 1 / 3  # of the steps, at the end and at the start: the report's early and late
 
 
