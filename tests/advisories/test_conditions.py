@@ -76,6 +76,11 @@ def test_settings(key: str, condition: dict[str, Any], answer: bool | None) -> N
     assert holds(key, Condition(**condition), TrainingSetup(settings=RECORDED)).holds is answer
 
 
+def test_a_text_that_was_not_kept_is_not_said_to_be_unset() -> None:
+    answer = holds("text", Condition(present=True), TrainingSetup(settings=RECORDED))
+    assert (answer.holds, answer.value) == (True, "set")
+
+
 @pytest.mark.parametrize("condition", [{"absent": True}, {"is_": False, "default": False}, {"not_": 3}])
 def test_a_run_without_any_setting_answers_nothing(condition: dict[str, Any]) -> None:
     assert holds("key", Condition(**condition), TrainingSetup()).holds is None

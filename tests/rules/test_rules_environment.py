@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from builders import Array, series_of
 from episodes import Call, Episode, Make, episodes_of, evidence_from
 from slow_cases import first_fast
 
+from ptt import api
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
 from ptt.diagnostics.evidence.series import Series
@@ -645,3 +648,22 @@ def test_a_share_that_leaves_its_level_early_in_a_short_run_is_dated_there(rule:
     assert found.onset_step == pytest.approx(at * steps, abs=2)
     assert found.onset_interval is not None
     assert found.onset_interval[0] <= (found.onset_step or 0) <= found.onset_interval[1]
+
+
+@pytest.mark.parametrize("answer", ["error: execution timed out", "1. Erebus - a volcano"])
+def test_a_call_that_timed_out_and_is_tried_again_failed_and_repeats_nothing(tmp_path: Path, answer: str) -> None:
+    folder = tmp_path / "rollout"
+    folder.mkdir()
+    for step in range(1, 41):
+        rows = []
+        for number in range(8):
+            call = json.dumps({"name": "search", "arguments": {"query": f"peak {number}"}})
+            told = f"<tool_call>\n{call}\n</tool_call><|im_end|>\n<|im_start|>user\n<tool_response>{call}\n%s\n"
+            told += "</tool_response><|im_end|>\n<|im_start|>assistant\n"
+            first = told % answer if step > 20 and number < 4 else ""
+            output = first + told % f"1. peak {number} - stone" + "<answer>yes</answer>"
+            rows.append({"input": "user\nWhich?", "output": output, "score": float(number % 2), "step": step})
+        (folder / f"{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = {one.id: one for one in api.diagnose(tmp_path).findings}
+    assert "repeated-calls" not in found
+    assert ("tool-failures" in found) is answer.startswith("error")

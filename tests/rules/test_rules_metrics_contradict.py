@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from builders import Array
 from rule_cases import broken, healthy, judged, not_judged
 
@@ -92,6 +93,15 @@ def test_a_bound_broken_at_one_step_is_a_low_finding() -> None:
     share[40] = 1.7
     finding = broken(judged(RULE, {}, contradictions=held(clip_ratio__region_mean=share)), severity=Severity.LOW)
     assert finding.claim.endswith("at step 41")
+
+
+@pytest.mark.parametrize(("off", "severity"), [(0.0, Severity.LOW), (0.02, Severity.MEDIUM)])
+def test_parts_averaged_over_other_batches_are_low_and_a_gap_of_one_sign_is_not(off: float, severity: Severity) -> None:
+    rng = np.random.default_rng(5)
+    parts = {f"clip_ratio__{side}_mean": 0.01 + NOISE for side in ("low", "high")}
+    whole = 0.02 + 2 * NOISE + off + 0.003 * rng.choice([-1.0, 1.0], STEPS)
+    finding = broken(judged(RULE, {}, contradictions=held(clip_ratio__region_mean=whole, **parts)), severity=severity)
+    assert finding.evidence["identities"] == "clip-parts-unlike-whole"
 
 
 def test_sound_metrics_are_healthy_and_the_audit_says_what_holds() -> None:

@@ -488,6 +488,10 @@ HEALTHY: dict[str, Evidence] = {
         figures=[figure(points(ramp(0.5, 0.9, POINTS)), twin=noisy(ramp(0.2, 0.95), seed=1))]
     ),
     "length-inflation/the reward follows": made({"len/response_mean": LONGER, "reward/mean": UP}),
+    "length-inflation/it paid for as long as it grew": made(
+        {"len/response_mean": noisy(np.concatenate([ramp(200, 900)[::2], np.linspace(900, 700, 120)]), sd=20, seed=2)},
+        figures=[figure(noisy(np.concatenate([np.linspace(0.4, 0.6, 9), np.full(8, 0.55)]), count=17, sd=0.01))],
+    ),
     "length-inflation/it pays": made(
         {"len/response_mean": LONGER, "reward/mean": UP}, outcomes={"env/accuracy": noisy(ramp(0.2, 0.7), seed=9)}
     ),

@@ -132,6 +132,23 @@ def test_how_long_a_run_took_is_told_by_its_steps_not_by_rows_of_one(tmp_path: P
     assert outcome_of_rows(tmp_path, rows).cost == f"It took {(ends[-1] - ends[0]) / 3600:.2f} hours."
 
 
+def test_hours_in_which_nothing_was_logged_are_told_beside_those_of_training(tmp_path: Path) -> None:
+    ends = np.cumsum([20000.0 if step == 40 else 180.0 for step in range(80)])
+    rows = [{"step": step, "reward": 0.5, "timestamp": 1.7e9 + float(end)} for step, end in enumerate(ends, start=1)]
+    cost = outcome_of_rows(tmp_path, rows).cost
+    assert cost == "It took 3.9 hours, and 5.56 hours more in which nothing was logged."
+
+
+@pytest.mark.parametrize(("name", "said"), [("max_steps", "Finished 60 of 60"), ("agent", ""), ("trainer", "")])
+def test_steps_of_an_episode_are_no_plan_of_the_training(tmp_path: Path, name: str, said: str) -> None:
+    settings = {"max_steps": "max_steps: 60", "agent": "rllm: {agent: {max_steps: 80}}", "trainer": "max_steps: 8"}
+    tmp_path.joinpath("config.yaml").write_text(settings[name])
+    rows = [{"step": step, "reward": 0.5 + 0.01 * (step % 3)} for step in range(1, 61)]
+    outcome = outcome_of_rows(tmp_path, rows)
+    assert outcome.planned == (60 if said else None)
+    assert said in outcome.how_ended
+
+
 def test_a_curve_that_still_rises(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     rows = [{"step": step, "reward": 0.2 + 0.004 * step + 0.01 * float(rng.normal())} for step in range(1, 101)]

@@ -49,7 +49,7 @@ class Evidence:
     described: tuple[SeriesOutcome, ...] = ()  # what every recorded series did, known or not, most informative first
     eval_loss: Series | None = None  # of the evaluations during training
     clock: tuple[IntArray, FloatArray] | None = None  # steps, and seconds of training until the end of each
-    seconds: float | None = None  # how long training was logged for; None: nothing records time
+    seconds: tuple[float, float] | None = None  # that training was logged for, and paused; None: nothing records time
     eval_losses: tuple[Series, ...] = ()  # of further evaluation data sets, each under its own name
     environment: Environment | None = None  # None: no sampled trajectory is recorded
     answers: Answers | None = None  # None: no text of a sampled answer was read

@@ -42,6 +42,7 @@ RULE_ID: Final = "metrics-contradict-each-other"
 MIN_EXCESS: Final = 5.0  # steps: one or two odd ones are a restart or a torn row
 MIN_SHARED: Final = 0.75  # of the steps that the metric logged most often has: with fewer, windows differ
 ALL: Final = 0.995  # of the steps of a stretch: "at all steps"
+BOTH: Final = 0.1  # of the broken steps have a gap of the rarer sign: then both occur
 TINY: Final = 1e-12
 
 
@@ -73,6 +74,7 @@ class Break:
     excess: float  # broken steps less the others, in the worst stretch; infinite where a single step is enough
     left: float  # the sides at the step that is broken by a middling amount
     right: float
+    scattered: bool = False  # the identity asks for gaps of one sign, and these have both
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +217,7 @@ def _break(identity: Identity, held: HeldSteps) -> Break | None:
         excess=np.inf if at_once else float(excess),
         left=left,
         right=right,
+        scattered=identity.one_sign and min(above := float((held.left > held.right)[inside].mean()), 1 - above) > BOTH,
     )
 
 

@@ -13,6 +13,7 @@ import polars as pl
 from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence.counts import Counts
 from ptt.diagnostics.evidence.series import Series, finite_series
+from ptt.diagnostics.schema import WORDED
 from ptt.diagnostics.statistics.arrays import BoolArray, FloatArray, IntArray
 
 
@@ -174,7 +175,9 @@ def repeated_calls(calls: pl.DataFrame) -> pl.DataFrame | None:
     Asking again for what may change, and trying again what failed, are no repeats. None where arguments or results
     are not recorded.
     """
-    sure = calls.filter(IS_IDENTIFIED & pl.col("ok").fill_null(value=True))
+    sure = calls.filter(
+        IS_IDENTIFIED & pl.col("ok").fill_null(value=True) & ~pl.col("told_failed").fill_null(value=False)
+    )
     if sure.is_empty():
         return None
     key = ["trajectory_id", "name", "args_json", "result_hash"]
@@ -228,6 +231,10 @@ WELL_PAID_SHARE: Final = (
 USUAL_CALLER_SHARE: Final = 0.5  # of a step's trajectories call a tool: then one that does not stands out
 MAX_TOOLS: Final = 50  # by number of calls; a policy that invents names makes endless new ones
 LATENCIES: Final = {"p50": 0.5, "p95": 0.95}
+UNMARKED_FAILURE: Final = pl.col("ok") & ~(
+    (pl.col("ok_source") == "unknown") & (pl.col("told_by") == WORDED) & pl.col("told_failed").fill_null(value=False)
+).fill_null(value=False)
+"""Where no flag tells of a call, what a server writes in place of an answer does; a traceback may be the policy's."""
 END_SHARE: Final = 1 / 3  # of the steps, at the end and at the start: the report's early and late
 
 
@@ -242,7 +249,7 @@ def gather_environment(trajectories: pl.DataFrame, calls: pl.DataFrame, turns: p
     placed = placed.filter(pl.col("split") == split).sort("step", "trajectory_id")
     if placed.is_empty():
         return None
-    own_calls = _join_steps(calls, placed).sort("step", "trajectory_id", "call_idx")
+    own_calls = _join_steps(calls, placed).sort("step", "trajectory_id", "call_idx").with_columns(UNMARKED_FAILURE)
     own_turns = _join_steps(turns, placed)
     with_outcome = own_calls.filter(pl.col("ok").is_not_null())
     callers = own_calls.select("trajectory_id").unique().with_columns(pl.lit(value=True).alias("called"))

@@ -282,8 +282,10 @@ def logged_clock(
     return steps, np.cumsum(_without_pauses(gaps, gaps))
 
 
-def logged_seconds(metrics: pl.DataFrame, wide: WideMetrics) -> float | None:
-    """Return for how long training was logged, by the clock of the source with most rows; pauses are left out.
+def logged_seconds(metrics: pl.DataFrame, wide: WideMetrics) -> tuple[float, float] | None:
+    """Return for how long training was logged, by the clock of the source with most rows, and how long it paused.
+
+    The first leaves pauses out. Nobody knows of a pause whether it lies between two starts or a step hung.
 
     A pause is held against what a step takes: rows of one step may be milliseconds apart.
     """
@@ -292,7 +294,8 @@ def logged_seconds(metrics: pl.DataFrame, wide: WideMetrics) -> float | None:
         return None
     gaps = np.diff(times["wall_time"].unique().sort().to_numpy())
     between = np.diff(_step_ends(times)[1])
-    return float(_without_pauses(gaps, between if (between > 0).any() else gaps).sum()) or None
+    at_work = float(_without_pauses(gaps, between if (between > 0).any() else gaps).sum())
+    return (at_work, float(gaps.sum()) - at_work) if at_work else None
 
 
 def _step_ends(times: pl.DataFrame) -> tuple[IntArray, FloatArray]:

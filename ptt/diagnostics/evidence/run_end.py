@@ -157,7 +157,9 @@ def _planned(run: Run) -> int | None:
     names = {STEP: ("max_steps", "planned_steps"), "epoch": ("planned_epochs",), "episode": ("planned_episodes",)}
     for name in names.get(run.step_unit, ()):
         given = _count(run, name)
-        if given is not None and (name == "max_steps" or _is_same_count(run.last_step, given)):
+        if given is None or (name == "max_steps" and (run.last_step or 0) > given):
+            continue  # a plan that the run went past counts something else, as the steps of an episode
+        if name == "max_steps" or _is_same_count(run.last_step, given):
             return given
     exact = _count(run, "counted_steps")
     last = run.last_step if run.step_unit == STEP else None

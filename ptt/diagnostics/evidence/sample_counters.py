@@ -26,6 +26,7 @@ from ptt.diagnostics.store.wide_metrics import WideMetrics
 LINES: Final = "console_lines/"
 PREFIX: Final = "samples/"
 COUNTED: Final = ("failed", "timed_out", "unscored", "dropped", "evicted", "filtered", "masked", "retried")
+MASKS: Final = re.compile(r"/[Ss]et(?:ting)? (?:\w+ ){0,3}masks? to\b")  # of a line: its sample trains nothing
 LOST: Final = ("failed", "timed_out", "unscored", "dropped")
 """Samples that something beside the policy took: environment, engine, network, verifier."""
 PERCENT: Final = 1.5  # a share above this is logged in per cent; below it, as a part of one
@@ -374,8 +375,9 @@ def _share(kind: str, count: Series, counts: Mapping[str, Series], settings: Map
         return _ratio(count, steps, values, _at(attempted, steps))
     left = counts.get("finished") or counts.get("trained")
     if left is not None and counts_groups(left.raw_name) == groups:
-        scored_as_0 = kind == "unscored" and count.raw_name.startswith(LINES)  # they stay in the batch
-        return _ratio(count, steps, values, _at(left, steps) + (0.0 if scored_as_0 else values))
+        lines = count.raw_name.startswith(LINES)
+        stay = lines and (kind == "unscored" or MASKS.search(count.raw_name) is not None)  # in the batch
+        return _ratio(count, steps, values, _at(left, steps) + (0.0 if stay else values))
     asked = _asked(settings, groups=groups)
     if asked is None:
         return None

@@ -55,6 +55,7 @@ class Identity:
     relative: float = 0.0
     at_once: float | None = None
     any_cadence: bool = False
+    one_sign: bool = False  # a gap now above, now below 0 is of means over different batches, and low
 
     @property
     def names(self) -> Names:

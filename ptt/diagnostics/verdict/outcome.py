@@ -177,10 +177,12 @@ def _how_ended(end: RunEnd, progress: Progress) -> str:
     return f"{text}{after}."
 
 
-def _cost(seconds: float | None, progress: Progress) -> str:
-    if seconds is None or seconds < MINUTE or progress.step is None:
+def _cost(seconds: tuple[float, float] | None, progress: Progress) -> str:
+    if seconds is None or seconds[0] < MINUTE or progress.step is None:
         return ""
-    return f"It took {_duration(seconds)}."
+    at_work, paused = seconds
+    beside = f", and {_duration(paused)} more in which nothing was logged" if paused >= MINUTE else ""
+    return f"It took {_duration(at_work)}{beside}."
 
 
 def _duration(seconds: float) -> str:

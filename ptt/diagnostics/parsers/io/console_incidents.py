@@ -31,6 +31,8 @@ TIMEOUT: Final = (
 ZERO: Final = r"(?:0(?:\.0{1,6})?(?!\.?\d)|zero\b)"
 SCORE: Final = r"(?<! in )\b(?:rewards?|scores?|grades?)(?: (?:for|of)(?: [\w#-]{1,40}){1,3})?"
 SCORER: Final = r"\b(?:reward|scorer|grader|verifier|judge)(?: (?:function|fn|model|server|worker|call))?"
+MASKED: Final = r"\bset(?:ting)? (?:\w+ ){0,2}\w{0,20}masks? to (?:all )?(?:0s?|zeros?)\b"
+"""A sample that stays in the batch and trains nothing."""
 KINDS: Final = {
     "unscored": rf"{SCORE} (?:is|was|are|were) None\b|{SCORER} (?:returned|returning|returns|got) None\b|"
     rf"{SCORE} (?:(?:is|was|are|were|will be) )?(?:auto-)?set to {ZERO}|"
@@ -45,7 +47,8 @@ KINDS: Final = {
     WAITING: r"\bno progress\b|\b(?:still )?waiting (?:for|on)\b|\bstuck\b",
     "failed": r"\bempty (?:output|response|completion|generation|trajector)\w{0,4} (?:for|from|of|in)\b"
     r"|\bfail(?:ed|ures?|ing|s)?\b|\berror(?:ed)?\b|\b\w{2,40}(?:Error|Exception)\b|\bcrashed\b|\baborted\b"
-    r"|\bHTTP (?:status |code ){0,2}[4-7]\d\d\b|\b(?:no|without) (?:interactions|traces|token (?:ids|data))\b",
+    r"|\bHTTP (?:status |code ){0,2}[4-7]\d\d\b|\b(?:no|without) (?:interactions|traces|token (?:ids|data))\b"
+    rf"|{MASKED}",
 }
 """How a line says what became of a sample, the plainest first: what was dropped after a timeout was dropped."""
 TROUBLE: Final = "trouble"
@@ -70,7 +73,7 @@ MARKS: Final = (b"ail", b"rror", b"xception", b"rop", b"iscard", b"hrow", b"kipp
                 b"HTTP", b"limit", b"allback", b"alling back", b" None", b"_parsed", b"_extracted",
                 b"set to", b" to 0", b" to zero", b" as 0", b" as zero", b"ssign", b"coring 0", b"eadline", b"xceeded",
                 b"interactions", b"traces", b"token ids", b"token data", b"iving up", b"roken", b"bruptly", b"rphan",
-                b"nreleased", b"leak", b"roduced no", b"mpty ")  # fmt: skip
+                b"nreleased", b"leak", b"ask to ", b"asks to ", b"roduced no", b"mpty ")  # fmt: skip
 UNREAD: Final = compiled(
     r"\b(?:fail(?:ed|ure|s|ing)? to|could ?n[o']t|cannot|unable to) (?:parse|extract|read|verify) (?:\w+ ){0,2}"
     r"(?:gold|reference|ground[ -_]?truth)\b(?! model)"
@@ -242,7 +245,10 @@ class SampleLines:
         if kind is None:
             return None
         headed = HEADED.match(text)
-        shape = self._shape(kind, text if headed is None else text[headed.end() :])
+        start = headed.end() if headed is not None else 0
+        if masked := re.search(MASKED, text, re.IGNORECASE):
+            start = masked.start()
+        shape = self._shape(kind, text[start:])
         return kind, shape, headed is not None or NUMBERED.search(text) is not None
 
     def _see_data(self, text: str) -> None:

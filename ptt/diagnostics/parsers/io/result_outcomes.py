@@ -56,6 +56,7 @@ _NOISE: Final = compiled(
     r"(?:bash: (?:cannot set terminal process group|no job control)[^\n]*\n"
     r"|<(?:tool_response|tool_result|function_results?|result|output|response|observation)>\s*|```(?:json)?\s*\n"
     r"|# \w{1,40} = (?=[\"'{\[])"
+    r"|\{\"name\": ?\"[^\"\n]{1,80}\", ?\"(?:arguments|parameters)\": ?\{[^\n]{0,400}\}\}\n(?=\S)"  # the call
     r"|(?:OBSERVATION|Observation|Tool (?:result|output|response)|Output|Result|Response|Stderr|STDERR)\s*:\s+"
     r"|EXECUTION RESULT of \[[^\]\n]{1,80}\]:\s*)+"
 )

@@ -198,12 +198,18 @@ PLANS: Final[Mapping[str, str]] = {name: plan for plan, names in PLANNED.items()
 MAX_PATH_END: Final = 60  # characters of a checkpoint's path that hold its step
 RESUMED_FROM: Final = compiled(r"(?:checkpoint|step)[-_](\d{1,9})/?$")  # of a checkpoint's path
 ROLLOUT_N: Final = compiled(r"(?:^|[./])rollout[./]n$")
+EPISODE_STEPS: Final = compiled(
+    r"(?:^|[./_])(?:agents?|env|envs|environments?|rollouts?|episodes?|workflow|tools?)[./](?:[^./]+[./])*max_steps$"
+)
+"""The steps of one episode, not of the training: rLLM's `agent.max_steps`, `env.max_steps`."""
 
 
 def safe_settings(settings: Mapping[str, Any]) -> Facts:
     """Take the settings that are on the list, by their last part; the shortest name counts where two share it."""
     facts: Facts = {}
     for name in sorted(settings, key=lambda name: (name.count(".") + name.count("/"), name), reverse=True):
+        if EPISODE_STEPS.search(name):
+            continue
         last = re.split(r"[./]", name)[-1]
         if last in PLANS and (count := as_step(settings[name]) or 0) > 0:
             facts[PLANS[last]] = count

@@ -68,8 +68,8 @@ def _worst(one: Contradiction, limits: Limits) -> Break | None:
 
 
 def _severity(one: Contradiction, found: Break) -> Severity:
-    """Return the severity of an identity; a few steps alone are a fault of the log more than of training."""
-    return Severity(one.identity.severity) if found.broken >= MIN_EXCESS else Severity.LOW
+    """Return the severity of an identity; a few steps, or gaps of both signs, are a fault of the log."""
+    return Severity(one.identity.severity) if found.broken >= MIN_EXCESS and not found.scattered else Severity.LOW
 
 
 def _finding(pairs: list[Pair], limits: Limits) -> Finding:

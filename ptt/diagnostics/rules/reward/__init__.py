@@ -157,9 +157,18 @@ class Gain:
 RISEN_SHARE: Final = 0.1  # of its level
 
 
-def gains_since(evidence: Evidence, start: int, minimum: float) -> Sequence[Gain]:
-    """Return the outcomes that longer answers or more calls could have been for, or the reward if no outcome says."""
-    gains = [_gain(series, start, minimum) for series in _outcomes(evidence)]
+def gains_since(
+    evidence: Evidence, start: int, minimum: float, *, grew: tuple[int, int] | None = None
+) -> Sequence[Gain]:
+    """Return the outcomes that longer answers or more calls could have been for, or the reward if no outcome says.
+
+    `grew`: the step from which they grew, and at which they had grown most; an outcome that rose between, and then no
+    more, went with them.
+    """
+    gains = [
+        (_rise_within(series, grew, minimum) if grew is not None else None) or _gain(series, start, minimum)
+        for series in _outcomes(evidence)
+    ]
     reward = evidence.metrics.get("reward/mean")
     return [gain for gain in gains if gain.state is not OutcomeState.UNSURE] or (
         [_gain(reward, start, minimum)] if reward is not None else []
@@ -183,6 +192,18 @@ def _outcomes(evidence: Evidence) -> list[Series]:
     outcomes = [series for _, series in sorted(rewards_of(evidence).outcomes.items())]
     figures = evidence.evaluation.figures if evidence.evaluation is not None else ()
     return [*outcomes, *(figure.series for figure in figures if figure.outcome)]
+
+
+def _rise_within(series: Series, grew: tuple[int, int], minimum: float) -> Gain | None:
+    """Return the rise of few values, as of an evaluation, from the last before a step up to another; None without."""
+    steps, values = series.finite()
+    if not len(steps) or grew[1] >= steps[-1] or len(values) >= MIN_VALUES:
+        return None
+    first, end = np.searchsorted(steps, grew[0]), np.searchsorted(steps, grew[1], side="right")
+    line = estimate_change(values[max(0, int(first) - 1) : end])
+    if line is None or line.lowest <= 0 or line.amount < minimum * max(abs(line.early), abs(line.late)):
+        return None
+    return Gain(name=series.raw_name, state=OutcomeState.ROSE, start=line.early, late=line.late)
 
 
 def _gain(series: Series, since: int, minimum: float) -> Gain:

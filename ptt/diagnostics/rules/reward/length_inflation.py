@@ -3,14 +3,17 @@
 What: the mean response length lies lastingly above one and a half times its early level, and since then no outcome rose
 by a third of that growth; where no outcome can be judged, the mean reward did not.
 Why it matters: length costs time and memory, runs into the token limit, and is the easiest way to please a reward.
-What it is not: longer answers that solve the task more often. Where noise hides whether they do, or nothing logged
-shows it, the finding is low; likewise where they grow from one step to the next and the reward does not fall, as with
-longer tasks. Not judged where the reward fell while an outcome rose by a tenth, since then it does not measure the
-outcome, or where failures came to take a tenth more of the samples, which hold the reward down.
+What it is not: longer answers that solve the task more often, or did for as long as they grew. Where noise hides
+whether they do, or nothing logged shows it, the finding is low; likewise where they grow from one step to the next and
+the reward does not fall, as with longer tasks. Not judged where the reward fell while an outcome rose by a tenth, since
+then it does not measure the outcome, or where failures came to take a tenth more of the samples, which hold the reward
+down.
 What to do: read long and short samples of one prompt; compare reward with length within prompts. If length is rewarded,
 cap it or remove it from the reward, in a short run first.
 Source: Singhal et al., A Long Way to Go: Investigating Length Correlations in RLHF (arXiv 2310.03716).
 """
+
+import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import (
@@ -55,7 +58,9 @@ def check(length: Series, evidence: Evidence, limits: Limits) -> Verdict:
         early, late, onset, interval = growth.early, growth.last, growth.onset, growth.interval
     else:
         return Healthy(reason="the response length stays near its early level")
-    gains = gains_since(evidence, start, MIN_AGREEMENT * (1 - early / late))
+    steps, smooth = length.rolling()
+    grew = (start if onset is None else min(start, onset), int(steps[np.nanargmax(smooth)]))
+    gains = gains_since(evidence, start, MIN_AGREEMENT * (1 - early / late), grew=grew)
     risen = [gain for gain in gains if gain.state is OutcomeState.ROSE]
     if risen:
         return Healthy(reason=f"responses grew {sig(early)} → {sig(late)}, and {risen[0].words} with them")
