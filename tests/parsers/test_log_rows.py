@@ -58,6 +58,15 @@ def notes(steps: int) -> str:
 SET_BACK = [*range(1, 9), *range(5, 12), 1]
 WEIGHTS = [[0.25] * 8] * 80
 
+
+def printed(rows: int) -> str:
+    """Return a console of the Trainer: a dict a step, and the bar that counts them."""
+    return "".join(
+        f"{{'loss': 0.5, 'reward': {at / 8}, 'epoch': {at}.0}}\n {at}%|#  | {at}/{rows} [00:0{at}<00:10, 1.2s/it]\n"
+        for at in range(1, rows + 1)
+    )
+
+
 LOGS: dict[str, tuple[str, str, str, list[tuple[int, float]]]] = {
     "the seeds of one script": (
         "metrics.jsonl",
@@ -100,6 +109,12 @@ LOGS: dict[str, tuple[str, str, str, list[tuple[int, float]]]] = {
         "ep_rew_mean",
         [(2048 * at, 2.0 * at) for at in range(1, 13)],
     ),
+    "a console that was saved under the name of a text": (
+        "20251225.md",
+        printed(12),
+        "reward",
+        [(at, at / 8) for at in range(1, 13)],
+    ),
 }  # fmt: skip
 
 NO_LOGS: dict[str, tuple[str, str]] = {
@@ -107,6 +122,8 @@ NO_LOGS: dict[str, tuple[str, str]] = {
     "two rows a seed": ("sizes.jsonl", seeds(2)),
     "an example in a manual": ("README.md", notes(12)),
     "an example in a text": ("guide.md", notes(3)),
+    "a text of a few printed rows": ("notes.md", printed(9)),
+    "a text with headings around printed rows": ("guide.md", "# Train\n" + printed(12)),
     "a report that quotes output": ("report.md", "A word.\n" * 100 + notes(12)),
     "samples from a source": (
         "data.jsonl",
