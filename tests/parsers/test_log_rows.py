@@ -145,6 +145,24 @@ def test_what_is_no_log_gives_no_metric(tmp_path: Path, case: str) -> None:
         assert table(list(parser_named(taker).read(file)), "metrics").is_empty()
 
 
+def arms(rows: int) -> str:
+    """Return the curves of three arms below each other, each from step 0 on."""
+    lines = [f'"{arm}, T1.{at}",{step},{(step + at) / 8},0.5' for at, arm in enumerate("abc") for step in range(rows)]
+    return "\n".join(["arm,step,critic/score/mean,actor/entropy_loss", *lines, ""])
+
+
+def test_a_column_of_texts_that_restarts_the_step_names_runs(tmp_path: Path) -> None:
+    path = written(tmp_path, "curves.csv", arms(12))
+    assert curve(path, "critic/score/mean") == [(step, (step + at) / 8) for at in range(3) for step in range(12)]
+    assert curve(path, "run") == [(step, float(at)) for at in range(3) for step in range(12)]
+    assert "arm names 3 runs: a, T1.0; b, T1.1; c, T1.2." in losses(pieces_of(path))[2]
+    assert ptt.diagnose(tmp_path).run.context["runs_in_file"] == 3
+
+
+def test_a_table_of_results_by_name_is_no_log(tmp_path: Path) -> None:
+    assert not takers(run_file(written(tmp_path, "curves.csv", arms(9))))
+
+
 @pytest.mark.parametrize("torn", ["4,0.25,9,9", "4,9", "4,4,0.5,0.25,5,0.5,0.25"])
 def test_a_row_with_other_fields_than_its_header_is_lost_and_counted(tmp_path: Path, torn: str) -> None:
     rows = [f"{at},{at / 8},0.25" for at in range(1, 8)]
