@@ -68,7 +68,7 @@ def outcome_of(evidence: Evidence) -> Outcome:
     progress = progress_of(evidence.run)
     told = choose_series(evidence.described, evidence.algorithm.family)
     unit = evidence.run.step_unit
-    how_ended = in_unit(_which_run(evidence.run) + _how_ended(end, progress), unit, counts=True)
+    how_ended = in_unit(_which_run(evidence.run, _how_ended(end, progress)), unit, counts=True)
     did = in_unit(_did(told, evidence.described), unit, counts=True)
     cost = _cost(evidence.seconds, progress)
     first, last = evidence.run.first_step, progress.step
@@ -137,12 +137,14 @@ def with_checkpoint(outcome: Outcome, path: str | None, metric: str) -> Outcome:
     return replace(outcome, best_checkpoint=path, said=said.strip())
 
 
-def _which_run(run: Run) -> str:
-    """Say which of several runs in one file is told of; nothing where there is one."""
+def _which_run(run: Run, ended: str) -> str:
+    """Say which of several runs in one file is told of, and how that one ended."""
     runs, judged = run.context.get(RUNS), run.context.get(JUDGED)
     if not isinstance(runs, int) or not isinstance(judged, int):
-        return ""
-    return f"The file holds {runs} runs; {'the last' if judged == runs else f'number {judged}'} is judged. "
+        return ended
+    which = "the last" if judged == runs else f"number {judged}"
+    ended = ended if judged == runs else ended.replace("The log ends", "That one ends", 1)
+    return f"The file holds {runs} runs; {which} is judged. {ended}"
 
 
 def _how_ended(end: RunEnd, progress: Progress) -> str:
