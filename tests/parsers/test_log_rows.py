@@ -186,6 +186,11 @@ LENGTHS: dict[str, tuple[str, str, dict[str, int]]] = {
     "W&B": ("config.yaml", "max_iters:\n    desc: null\n    value: 5000\n", {"planned_steps": 5000}),
     "classic RL": ("args.json", '{"env": {"num_episodes": 500}}', {"planned_episodes": 500}),
     "a column": ("log.csv", "step,total_steps,loss\n10,40,0.5\n20,40,0.4\n30,40,0.3\n", {"planned_steps": 40}),
+    "Tinker": (
+        "metrics.jsonl",
+        jsonl([{"step": at, "progress/done_frac": (at + 1) / 7, "optim/lr": 0.1, "loss": 0.5} for at in range(7)]),
+        {"max_steps": 7, "global_step": 6},
+    ),
     "a header row": (
         "log.jsonl",
         jsonl([{"event": "config", "num_steps": 3}, *({"step": at, "loss": 0.5} for at in range(3))]),
