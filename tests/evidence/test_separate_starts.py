@@ -65,8 +65,9 @@ def test_what_was_appended_from_an_earlier_state_is_another_run(tmp_path: Path) 
     (note,), steps, _ = told(tmp_path, pieces(later=50))
     assert "run 1 of 2 is judged" in note
     assert steps == (40, 70)
-    said = ptt.diagnose(tmp_path / "run").outcome.how_ended
-    assert said.startswith("The file holds 2 runs; number 1 is judged. That one ends at step 70")
+    outcome = ptt.diagnose(tmp_path / "run").outcome
+    assert outcome is not None
+    assert outcome.how_ended.startswith("The file holds 2 runs; number 1 is judged. That one ends at step 70")
 
 
 def test_an_epoch_that_passes_the_steps_again_or_was_written_before_is_the_same_run(tmp_path: Path) -> None:
