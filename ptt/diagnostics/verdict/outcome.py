@@ -223,6 +223,11 @@ def _teacher_kl(one: SeriesOutcome) -> bool:
     return one.split == "train" and (one.name == "kl/teacher" or bool("kl" in words and words & TEACHER_WORDS))
 
 
+def _chosen_fell(one: SeriesOutcome) -> bool:
+    """Return whether the reward of chosen answers fell: a margin that rises beside it comes from the rejected ones."""
+    return one.name == "dpo/reward_chosen" and one.split == "train" and one.movement == "fell"
+
+
 def _loss(one: SeriesOutcome) -> bool:
     return one.split == "train" and (one.name in LOSSES or (not one.label and bool(words_of(one.name) & LOSS_WORDS)))
 
@@ -234,7 +239,15 @@ TRUE_REWARD: Final = _is("reward/true")
 SIDE: Final[Role] = _is("kl/ref", "entropy", "len/response_mean")
 TOLD: Final[dict[Family | None, tuple[Role, ...]]] = {
     Family.SUPERVISED: (_eval_score, _eval_loss, LOSS, _is(TOKENS, split="eval"), _is(TOKENS, "sft/perplexity"), _loss),
-    Family.PREFERENCE: (_is("dpo/accuracy", split="eval"), _eval_loss, _accuracy, _is("dpo/margin"), LOSS, _loss),
+    Family.PREFERENCE: (
+        _is("dpo/accuracy", split="eval"),
+        _eval_loss,
+        _accuracy,
+        _is("dpo/margin"),
+        _chosen_fell,
+        LOSS,
+        _loss,
+    ),
     Family.REWARD_MODEL: (_eval_score, _eval_loss, _accuracy, LOSS, _is("dpo/margin"), _loss),
     Family.ONLINE: (_eval_score, REWARD, TRUE_REWARD, _teacher_kl, _success, _score, SIDE, LOSS, _loss),
     Family.DISTILLATION: (_eval_score, _teacher_kl, _success, SIDE, LOSS, _loss),
