@@ -54,6 +54,27 @@ def test_a_last_start_that_hardly_began_is_not_the_one_that_is_judged(tmp_path: 
     assert steps == (1, 30)
 
 
+def pieces(*, later: int, first: int = 1, last: int = 8) -> Rows:
+    """Return a log that was cut at the front, and what was appended from an earlier state."""
+    timed = [{**row, "_timestamp": 1.7e9 + at} for at, row in enumerate(rows_of(1, first=40, last=70))]
+    again = rows_of(2, first=first, last=last)
+    return timed + [{**row, "_timestamp": 1.7e9 + later + at} for at, row in enumerate(again)]
+
+
+def test_what_was_appended_from_an_earlier_state_is_another_run(tmp_path: Path) -> None:
+    (note,), steps, _ = told(tmp_path, pieces(later=50))
+    assert "run 1 of 2 is judged" in note
+    assert steps == (40, 70)
+    outcome = ptt.diagnose(tmp_path / "run").outcome
+    assert outcome is not None
+    assert outcome.how_ended.startswith("The file holds 2 runs; number 1 is judged. That one ends at step 70")
+
+
+def test_an_epoch_that_passes_the_steps_again_or_was_written_before_is_the_same_run(tmp_path: Path) -> None:
+    assert not told(tmp_path / "passes", pieces(later=50, first=30, last=45))[0]
+    assert not told(tmp_path / "before", pieces(later=-50))[0]
+
+
 def resumed() -> Rows:
     return rows_of(1) + rows_of(2, first=20, last=40)
 

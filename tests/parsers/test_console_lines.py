@@ -88,6 +88,10 @@ DIALECTS: dict[str, tuple[str, list[Row]]] = {
         "Epoch [2/2], Step [100/200], Loss: 0.25\n",
         [(100, "Loss", 0.75), (200, "Loss", 0.5), (300, "Loss", 0.25)],
     ),
+    "steps counted from 0 in each epoch": (
+        "".join(f"Epoch {epoch}/2, Step {at}, Loss: 0.{epoch}{at}\n" for epoch in (1, 2) for at in (0, 10, 20)),
+        [(30 * (epoch - 1) + at, "Loss", float(f"0.{epoch}{at}")) for epoch in (1, 2) for at in (0, 10, 20)],
+    ),
     "Keras": (
         "Epoch 1/2\n 50/100 [====>.....] - ETA: 3s - loss: 0.9 - accuracy: 0.5\x08\x08\x08\x08"
         "100/100 [==========] - 3s 30ms/step - loss: 0.5 - accuracy: 0.75\n"

@@ -58,6 +58,15 @@ def notes(steps: int) -> str:
 SET_BACK = [*range(1, 9), *range(5, 12), 1]
 WEIGHTS = [[0.25] * 8] * 80
 
+
+def printed(rows: int) -> str:
+    """Return a console of the Trainer: a dict a step, and the bar that counts them."""
+    return "".join(
+        f"{{'loss': 0.5, 'reward': {at / 8}, 'epoch': {at}.0}}\n {at}%|#  | {at}/{rows} [00:0{at}<00:10, 1.2s/it]\n"
+        for at in range(1, rows + 1)
+    )
+
+
 LOGS: dict[str, tuple[str, str, str, list[tuple[int, float]]]] = {
     "the seeds of one script": (
         "metrics.jsonl",
@@ -100,6 +109,12 @@ LOGS: dict[str, tuple[str, str, str, list[tuple[int, float]]]] = {
         "ep_rew_mean",
         [(2048 * at, 2.0 * at) for at in range(1, 13)],
     ),
+    "a console that was saved under the name of a text": (
+        "20251225.md",
+        printed(12),
+        "reward",
+        [(at, at / 8) for at in range(1, 13)],
+    ),
 }  # fmt: skip
 
 NO_LOGS: dict[str, tuple[str, str]] = {
@@ -107,6 +122,8 @@ NO_LOGS: dict[str, tuple[str, str]] = {
     "two rows a seed": ("sizes.jsonl", seeds(2)),
     "an example in a manual": ("README.md", notes(12)),
     "an example in a text": ("guide.md", notes(3)),
+    "a text of a few printed rows": ("notes.md", printed(9)),
+    "a text with headings around printed rows": ("guide.md", "# Train\n" + printed(12)),
     "a report that quotes output": ("report.md", "A word.\n" * 100 + notes(12)),
     "samples from a source": (
         "data.jsonl",
@@ -126,6 +143,24 @@ def test_what_is_no_log_gives_no_metric(tmp_path: Path, case: str) -> None:
     file = run_file(written(tmp_path, *NO_LOGS[case]))
     for taker in takers(file):
         assert table(list(parser_named(taker).read(file)), "metrics").is_empty()
+
+
+def arms(rows: int) -> str:
+    """Return the curves of three arms below each other, each from step 0 on."""
+    lines = [f'"{arm}, T1.{at}",{step},{(step + at) / 8},0.5' for at, arm in enumerate("abc") for step in range(rows)]
+    return "\n".join(["arm,step,critic/score/mean,actor/entropy_loss", *lines, ""])
+
+
+def test_a_column_of_texts_that_restarts_the_step_names_runs(tmp_path: Path) -> None:
+    path = written(tmp_path, "curves.csv", arms(12))
+    assert curve(path, "critic/score/mean") == [(step, (step + at) / 8) for at in range(3) for step in range(12)]
+    assert curve(path, "run") == [(step, float(at)) for at in range(3) for step in range(12)]
+    assert "arm names 3 runs: a, T1.0; b, T1.1; c, T1.2." in losses(pieces_of(path))[2]
+    assert ptt.diagnose(tmp_path).run.context["runs_in_file"] == 3
+
+
+def test_a_table_of_results_by_name_is_no_log(tmp_path: Path) -> None:
+    assert not takers(run_file(written(tmp_path, "curves.csv", arms(9))))
 
 
 @pytest.mark.parametrize("torn", ["4,0.25,9,9", "4,9", "4,4,0.5,0.25,5,0.5,0.25"])
@@ -151,6 +186,11 @@ LENGTHS: dict[str, tuple[str, str, dict[str, int]]] = {
     "W&B": ("config.yaml", "max_iters:\n    desc: null\n    value: 5000\n", {"planned_steps": 5000}),
     "classic RL": ("args.json", '{"env": {"num_episodes": 500}}', {"planned_episodes": 500}),
     "a column": ("log.csv", "step,total_steps,loss\n10,40,0.5\n20,40,0.4\n30,40,0.3\n", {"planned_steps": 40}),
+    "Tinker": (
+        "metrics.jsonl",
+        jsonl([{"step": at, "progress/done_frac": (at + 1) / 7, "optim/lr": 0.1, "loss": 0.5} for at in range(7)]),
+        {"max_steps": 7, "global_step": 6},
+    ),
     "a header row": (
         "log.jsonl",
         jsonl([{"event": "config", "num_steps": 3}, *({"step": at, "loss": 0.5} for at in range(3))]),

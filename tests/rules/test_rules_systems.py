@@ -389,6 +389,23 @@ def test_memory_that_ran_out_is_found(text: str) -> None:
     assert finding(logged_on).severity is Severity.MEDIUM
 
 
+def test_an_error_that_callers_pass_on_is_one_and_tells_that_the_model_was_loading() -> None:
+    own = ("stderr", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 113.74 GiB.")
+    passed = [
+        ("stderr", f"ray.exceptions.RayTaskError(OutOfMemoryError): ray::{call}() (pid=3)")
+        for call in ("TaskRunner.run", "WorkerDict.actor_rollout_init_model")
+    ]
+    loading = finding(run("out-of-memory", said=[*passed, own]))
+    assert "ran out of memory, once" in loading.claim
+    assert "no batch has been trained yet" in loading.next[0]
+    for later in (
+        finding(run("out-of-memory", said=[passed[0], own])),
+        finding(run("out-of-memory", {"loss/total": level(1.0)}, said=[*passed, own])),
+    ):
+        assert "ran out of memory, once" in later.claim
+        assert "micro-batches" in later.next[0]
+
+
 def test_memory_that_ran_out_is_told_by_the_limit_in_force() -> None:
     said = tuple(Event(step=3, kind="stderr", text="OutOfMemoryError", source="train.log") for _ in range(3))
     evidence = replace(evidence_of(limits={"out-of-memory": {"events": 2.0}}), events=said)

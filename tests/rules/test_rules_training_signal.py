@@ -11,9 +11,10 @@ from builders import Array, frame_of, run_of, series_of, tokens_of
 from numpy.typing import NDArray
 from rule_cases import BY_ID, PPO, broken, healthy, judged, jump, level, not_judged
 
+from ptt.diagnostics.evidence.evaluation import EvalMetric, Evaluation
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.evidence.tokens_by_step import Signal, gather_pairs, gather_signal
-from ptt.diagnostics.model import Broken, Link, Severity
+from ptt.diagnostics.model import Broken, Finding, Link, Severity
 
 FELL, ROSE = {"reward/mean": jump(0.8, 0.1)}, {"reward/mean": jump(0.3, 0.9)}
 
@@ -61,6 +62,21 @@ def test_rewards_that_are_logged_without_their_baseline_are_no_missing_one() -> 
         logged = extremes(shift)
         mean = {"advantage/mean": level(shift), "reward/mean": level(0.3)}
         answer(judged("advantages-without-baseline", mean, other=logged))
+
+
+def test_advantages_that_end_at_exactly_zero_beside_an_evaluation_that_stands_still_are_a_collapse() -> None:
+    zeros = np.where((np.arange(100) >= 40) & (np.arange(100) % 20 > 0), 0.0, level(1.0))
+
+    def found(score: float) -> Finding:
+        at = np.asarray([20, 50, 75, 100])
+        points = replace(series_of("val/reward", np.asarray([0.99, score, score, score])), steps=at)
+        evaluation = Evaluation(figures=(EvalMetric(name="reward", split="val", outcome=False, series=points),))
+        return broken(judged("advantage-scale", {"advantage/std": zeros} | ROSE, evaluation=evaluation), near=42)
+
+    assert found(1.6792043760068593).severity is Severity.MEDIUM
+    assert "val/reward is 1.68 to the last digit at all 3 points since then" in found(1.6792043760068593).claim
+    assert found(1.0).severity is Severity.LOW  # all solved
+    assert found(14 / 15).severity is Severity.LOW  # few tasks
 
 
 def test_advantages_of_a_step_that_were_divided_by_almost_nothing_are_told() -> None:

@@ -51,6 +51,13 @@ def test_an_unknown_series_blocks_where_it_sticks_to_a_bound_or_no_longer_varies
     assert blocked_by([dead], set()) is not None
 
 
+@pytest.mark.parametrize("name", ["best_unsafe_approval_rate", "tool_errors", "ToxicityMean"])
+def test_a_fault_that_ends_at_zero_is_wanted(name: str) -> None:
+    ended = replace(RECALL, name=name, logged_as=name, direction=None, bound=0.0, at_bound=0.5, late=0.0)
+    assert blocked_by([ended], set()) is None
+    assert blocked_by([replace(ended, name="safe_rate", logged_as="safe_rate")], set()) is not None
+
+
 def test_spread_that_goes_with_a_solved_task_is_excused() -> None:
     spread = replace(RECALL, name="reward/std", logged_as="reward_std", direction=None, spread_left=0.01)
     assert blocked_by([spread], set()) is not None

@@ -97,6 +97,21 @@ def test_a_reward_that_is_zero_at_most_steps(tmp_path: Path) -> None:
     assert "how many were planned is not recorded" in outcome.how_ended
 
 
+@pytest.mark.parametrize("falls", [True, False])
+def test_a_margin_that_comes_from_the_rejected_answers_is_told_with_the_chosen_ones(
+    tmp_path: Path, falls: bool
+) -> None:
+    wave = [math.sin(at) / 50 for at in range(60)]
+    rows = [
+        {"step": at + 1, "loss": 0.7 - at / 300, "rewards/accuracies": 0.5 + at / 200 + one,
+         "rewards/margins": at / 60 + one, "rewards/chosen": (-at if falls else at) / 50 + one,
+         "rewards/rejected": (-at if falls else at) / 50 - at / 60}
+        for at, one in enumerate(wave)
+    ]  # fmt: skip
+    said = outcome_of_rows(tmp_path, rows).did
+    assert ("reward of chosen answers fell" in said) is falls, said
+
+
 def test_a_run_that_learnt_nothing_says_what_would_have_shown(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     rows = [{"step": step, "reward": -0.24 + 0.1 * float(rng.normal())} for step in range(1, 401)]

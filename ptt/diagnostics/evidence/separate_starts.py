@@ -177,12 +177,24 @@ def _is_another(before: pl.DataFrame, after: pl.DataFrame) -> bool:
         if both.height >= MIN_SHARED and both["value"].n_unique() > 1:
             return bool((both["value"] == both["value_after"]).mean() > 0.5)  # type: ignore[operator]
     measured = sorted(name for name, kind in kinds.items() if kind not in ("schedule", "counter"))
-    if any(_is_other_setting(before, after, name) for name in measured):
+    if any(_is_other_setting(before, after, name) for name in measured) or _went_back(before, after):
         return True
     votes = [vote for name in measured if (vote := _goes_back(before, after, name)) is not None]
     if after["seq"].n_unique() > (1 + CYCLE_SPREAD) * before["seq"].n_unique():  # no counter of an epoch's steps
         return any(votes) or len(votes) < MIN_VOTES
     return len(votes) > 0 and 2 * sum(votes) > len(votes)
+
+
+def _went_back(before: pl.DataFrame, after: pl.DataFrame) -> bool:
+    """Return whether a start ends before the one above it begins, and was written later: from an earlier state.
+
+    A counter that restarts each epoch passes the steps again.
+    """
+    ended, began = after["step"].max(), before["step"].min()
+    earlier, later = before["wall_time"].max(), after["wall_time"].min()
+    if ended is None or began is None or earlier is None or later is None:
+        return False
+    return bool(ended < began and later >= earlier)  # type: ignore[operator]
 
 
 def _is_other_setting(before: pl.DataFrame, after: pl.DataFrame, name: str) -> bool:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import polars as pl
@@ -20,7 +20,7 @@ import polars as pl
 from ptt.diagnostics.metrics.aliases import split_of
 from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.parsers.io import metric_blocks
-from ptt.diagnostics.parsers.io.counters import KINDS, Counter, has_several_runs
+from ptt.diagnostics.parsers.io.counters import KINDS, Counter, has_several_runs, label_of_runs
 from ptt.diagnostics.parsers.io.csv_columns import Columns, columns_of
 from ptt.diagnostics.parsers.io.interface import (
     HEAD_BYTES,
@@ -87,6 +87,8 @@ MAX_CELLS = 1 << 20  # parsed at a time: cells of a byte each would take a hundr
 NAME_KEYS = ("metric", "name", "key", "tag")
 BAD_ROWS = "row(s) skipped: no step, or text where a number belongs."
 TENSORBOARD = ("wall time", "step", "value")  # the header of a curve it exports as run-RUN-tag-TAG.csv
+MAX_NAMED = 8  # runs of a file that a note spells out
+RUN = "run"  # the metric that numbers the runs of a file
 TORN_ROWS = "row(s) lost: torn or run together, with more or fewer fields than the header names."
 WHOLE_SHARE = 0.5  # of a block's rows that fit their header: if fewer do, rows have fields without a name
 NO_LINE_END = "has no final line end: its last number may be cut, and was read as it stands."
@@ -101,6 +103,7 @@ class _Dialect:
     time: str | None
     name: str | None  # set where the table is long
     value: str | None
+    label: str | None = None  # names the runs, one below the other
     headed: bool = True  # the first line names the columns; otherwise these are named by position
 
     @property
@@ -134,7 +137,9 @@ def _dialect(lines: list[bytes], file: RunFile) -> _Dialect | None:
         times = (lower[key] for key in (*TIME_KEYS, "wall time") if key in lower)
         name = next((lower[key] for key in NAME_KEYS if key in lower), None)
         value = lower.get("value") if name else None
-        return _Dialect(separator, header, counter, next(times, None), name if value else None, value)
+        rows = _sample(lines, header, separator, strict=True) if named and counter.keys and not value else []
+        label = label_of_runs(rows, counter.keys[0]) if has_several_runs(rows) else None
+        return _Dialect(separator, header, counter, next(times, None), name if value else None, value, label)
     return _headless(lines) if named and not words_of(file.name.split(".")[0]).isdisjoint(LOG_WORDS) else None
 
 
@@ -162,7 +167,7 @@ def _headless(lines: list[bytes]) -> _Dialect | None:
         counts = [step for row in full if (step := as_step(_integral(row[0].strip()))) is not None]
         rising = len(counts) == len(full) and all(one < other for one, other in pairwise(counts))
         counter = Counter(keys=names[:1] if rising and width > 1 else (), unit="row")
-        return _Dialect(separator, names, counter, None, None, None, headed=False)
+        return _Dialect(separator, names, counter, None, None, None, None, headed=False)
     return None
 
 
@@ -186,6 +191,7 @@ def _counter(lines: list[bytes], header: tuple[str, ...], separator: str, *, nam
         step is not None
         and not long
         and (is_table_of_things(rows, (step,)) or (has_several_runs(rows) and not counter))
+        and label_of_runs(rows, step) is None
     ):
         return None
     if step is not None and (counter is None or counter.unit == "step"):
@@ -292,6 +298,7 @@ def read(file: RunFile) -> Iterator[Piece]:
     schema: pl.Schema | None = None
     seq = bad = torn = 0
     totals: set[int | None] = set()
+    runs: dict[str, str] = {}
     for block in blocks(file):
         if isinstance(block, Lost):
             yield block
@@ -328,6 +335,8 @@ def read(file: RunFile) -> Iterator[Piece]:
             continue
         for part in _parts(block, dialect):
             table = _parse(part, dialect)
+            if dialect.label:
+                table = _numbered(table, dialect.label, runs)
             totals |= _totals(table, dialect)
             frame, wrong = _metrics(table, dialect, file, seq)
             seq += table.height
@@ -335,6 +344,8 @@ def read(file: RunFile) -> Iterator[Piece]:
             if frame.height:
                 yield Rows(table="metrics", frame=frame)
     yield from lost_notes(file, {BAD_ROWS: bad, TORN_ROWS: torn})
+    if runs and dialect is not None:
+        yield Lost(note=f"{file.rel}: {dialect.label} names {len(runs)} runs: {'; '.join(islice(runs, MAX_NAMED))}.")
     facts: Facts = {}
     if seq and dialect is not None and dialect.counter.unit != "step":
         facts["row_unit"] = dialect.counter.unit
@@ -342,6 +353,13 @@ def read(file: RunFile) -> Iterator[Piece]:
         facts[f"planned_{dialect.counter.unit}s"] = total
     if facts:
         yield Context(facts=facts)
+
+
+def _numbered(table: pl.DataFrame, label: str, runs: dict[str, str]) -> pl.DataFrame:
+    """Number the runs that a column names, in the order of the file: metrics hold no texts."""
+    for name in table[label].drop_nulls().unique(maintain_order=True):
+        runs.setdefault(name, str(len(runs)))
+    return table.with_columns(pl.col(label).replace(runs))
 
 
 def _totals(table: pl.DataFrame, dialect: _Dialect) -> set[int | None]:
@@ -487,8 +505,9 @@ def _metrics(table: pl.DataFrame, dialect: _Dialect, file: RunFile, seq: int) ->
 
 def _plain_names(dialect: _Dialect) -> dict[str, str]:
     """Return the name of each metric, by that of its column."""
-    aside = {dialect.step, dialect.time} | TRACKER_COLUMNS
-    return metric_names(name for name in dialect.header if name not in aside)
+    aside = {dialect.step, dialect.time, dialect.label} | TRACKER_COLUMNS
+    names = metric_names(name for name in dialect.header if name not in aside)
+    return names | ({dialect.label: RUN} if dialect.label else {})
 
 
 def _columns(dialect: _Dialect, file: RunFile) -> Columns | None:
@@ -496,7 +515,7 @@ def _columns(dialect: _Dialect, file: RunFile) -> Columns | None:
 
     They are named by number, since Polars would take a name like `^a.*$` for a pattern.
     """
-    if dialect.step is None or any(name.lower() in KINDS for name in dialect.header):
+    if dialect.step is None or dialect.label or any(name.lower() in KINDS for name in dialect.header):
         return None
     number = {name: str(place) for place, name in enumerate(dialect.header)}
     metrics = _plain_names(dialect) if dialect.name is None else {}

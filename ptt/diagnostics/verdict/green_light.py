@@ -48,6 +48,7 @@ class Excuse:
     moved: tuple[str, ...]
     metrics: tuple[str, ...] = ()
     words: frozenset[str] = field(default_factory=frozenset)
+    any_word: frozenset[str] = field(default_factory=frozenset)
     while_solved: bool = False
 
     def covers(self, series: SeriesOutcome, moved: str, *, solved: bool) -> bool:
@@ -56,7 +57,8 @@ class Excuse:
             return False
         if self.metrics and not any(fnmatchcase(series.name, pattern) for pattern in self.metrics):
             return False
-        return not self.words or self.words <= words_of(series.logged_as)
+        words = words_of(series.logged_as)
+        return self.words <= words and (not self.any_word or not self.any_word.isdisjoint(words))
 
 
 @cache
@@ -69,6 +71,7 @@ def excuses() -> tuple[Excuse, ...]:
             moved=tuple(row["moved"]),
             metrics=tuple(row.get("metrics", ())),
             words=frozenset(row.get("words", ())),
+            any_word=frozenset(row.get("any_word", ())),
             while_solved=row.get("while_solved", False),
         )
         for row in rows

@@ -68,7 +68,7 @@ def outcome_of(evidence: Evidence) -> Outcome:
     progress = progress_of(evidence.run)
     told = choose_series(evidence.described, evidence.algorithm.family)
     unit = evidence.run.step_unit
-    how_ended = in_unit(_which_run(evidence.run) + _how_ended(end, progress), unit, counts=True)
+    how_ended = in_unit(_which_run(evidence.run, _how_ended(end, progress)), unit, counts=True)
     did = in_unit(_did(told, evidence.described), unit, counts=True)
     cost = _cost(evidence.seconds, progress)
     first, last = evidence.run.first_step, progress.step
@@ -137,12 +137,14 @@ def with_checkpoint(outcome: Outcome, path: str | None, metric: str) -> Outcome:
     return replace(outcome, best_checkpoint=path, said=said.strip())
 
 
-def _which_run(run: Run) -> str:
-    """Say which of several runs in one file is told of; nothing where there is one."""
+def _which_run(run: Run, ended: str) -> str:
+    """Say which of several runs in one file is told of, and how that one ended."""
     runs, judged = run.context.get(RUNS), run.context.get(JUDGED)
     if not isinstance(runs, int) or not isinstance(judged, int):
-        return ""
-    return f"The file holds {runs} runs; {'the last' if judged == runs else f'number {judged}'} is judged. "
+        return ended
+    which = "the last" if judged == runs else f"number {judged}"
+    ended = ended if judged == runs else ended.replace("The log ends", "That one ends", 1)
+    return f"The file holds {runs} runs; {which} is judged. {ended}"
 
 
 def _how_ended(end: RunEnd, progress: Progress) -> str:
@@ -223,6 +225,11 @@ def _teacher_kl(one: SeriesOutcome) -> bool:
     return one.split == "train" and (one.name == "kl/teacher" or bool("kl" in words and words & TEACHER_WORDS))
 
 
+def _chosen_fell(one: SeriesOutcome) -> bool:
+    """Return whether the reward of chosen answers fell: a margin that rises beside it comes from the rejected ones."""
+    return one.name == "dpo/reward_chosen" and one.split == "train" and one.movement == "fell"
+
+
 def _loss(one: SeriesOutcome) -> bool:
     return one.split == "train" and (one.name in LOSSES or (not one.label and bool(words_of(one.name) & LOSS_WORDS)))
 
@@ -234,7 +241,15 @@ TRUE_REWARD: Final = _is("reward/true")
 SIDE: Final[Role] = _is("kl/ref", "entropy", "len/response_mean")
 TOLD: Final[dict[Family | None, tuple[Role, ...]]] = {
     Family.SUPERVISED: (_eval_score, _eval_loss, LOSS, _is(TOKENS, split="eval"), _is(TOKENS, "sft/perplexity"), _loss),
-    Family.PREFERENCE: (_is("dpo/accuracy", split="eval"), _eval_loss, _accuracy, _is("dpo/margin"), LOSS, _loss),
+    Family.PREFERENCE: (
+        _is("dpo/accuracy", split="eval"),
+        _eval_loss,
+        _accuracy,
+        _is("dpo/margin"),
+        _chosen_fell,
+        LOSS,
+        _loss,
+    ),
     Family.REWARD_MODEL: (_eval_score, _eval_loss, _accuracy, LOSS, _is("dpo/margin"), _loss),
     Family.ONLINE: (_eval_score, REWARD, TRUE_REWARD, _teacher_kl, _success, _score, SIDE, LOSS, _loss),
     Family.DISTILLATION: (_eval_score, _teacher_kl, _success, SIDE, LOSS, _loss),

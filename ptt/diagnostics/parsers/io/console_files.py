@@ -32,6 +32,7 @@ OTHER_KINDS = (
 NOTES: Final = (".md", ".markdown", ".rst")  # file types in which somebody may keep the output of a whole run
 MANUALS: Final = ("readme", "changelog", "contributing", "tutorial", "usage", "install", "docs")
 FENCE: Final = re.compile(rb"(?:```|~~~)\s{0,4}(\w*).*", re.DOTALL)
+HEADING: Final = re.compile(rb"#{1,6} \S|={3,}\s*$")
 BAR_STEP: Final = re.compile(rb"%\|[^|]{0,400}\|\s{0,4}(\d{1,12})/\d{1,12} \[")
 MIN_PASTED: Final = 10  # steps in the fenced parts of a text: a manual shows a few
 PASTED_SHARE: Final = 0.5  # of a text's lines that such parts make up: with more prose than output, it is a report
@@ -151,10 +152,12 @@ def _speaks_of_samples(text: bytes) -> bool:
 
 
 def _holds_pasted(text: bytes) -> bool:
-    """Return whether a text is for the most part fenced output of training, of more steps than an example shows."""
+    """Return whether a text is mostly fenced output of training, or all output, of more steps than examples show."""
     depth = 0
     fenced: list[bytes] = []
     lines = [line for line in text.split(b"\n") if line.strip()]
+    if not any(FENCE.match(line.strip()) or HEADING.match(line) for line in lines):  # a console saved under such a name
+        fenced = lines
     for line in lines:
         if fence := FENCE.match(line.strip()):
             depth = depth - 1 if depth and not fence[1] else depth + 1  # one with a language opens within another too
@@ -165,6 +168,8 @@ def _holds_pasted(text: bytes) -> bool:
     context = ConsoleContext()
     rows = [row for line in fenced if len(line) <= LINE_BYTES and (row := context.row(segments(line)[-1]))]
     called = [row for row in rows if row.dialect != "uncounted"]
+    if fenced is lines and sum(row.dialect == "dict" for row in called) < MIN_PASTED:
+        return False
     steps = {row.counter.at for row in called} - {None}
     if called and len(steps) < MIN_PASTED:  # the rows may leave it to the bars to count
         steps |= {int(at) for line in fenced for at in BAR_STEP.findall(line)}

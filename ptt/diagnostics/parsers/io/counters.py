@@ -59,6 +59,7 @@ DROPS: Final = 20  # one fall of a counter is allowed in this many rows: several
 STARTS: Final = 2  # falls allowed whatever the number of rows: a log to which two more starts append
 MIN_STARTS_ROWS: Final = 12  # in a log with several starts
 MIN_RUN_ROWS: Final = 3  # in each run of a file: fewer are the results of a sweep
+MIN_LABELLED_ROWS: Final = 10  # in each run that a text names: a table of results has few rows a name
 CYCLE_ROWS: Final = 3  # rows of an inner counter before it restarts
 CYCLE_SPREAD: Final = 0.1  # relative, between the ends of its cycles
 ROWS_PER_COUNT: Final = 1.5  # above it most rows of a count would hide each other
@@ -184,6 +185,24 @@ def counter_of_runs(calls: Sequence[Flat]) -> Counter | None:
             rising = all(None not in part and all(one < other for one, other in pairwise(part)) for part in parts)  # type: ignore[operator]
             if rising and len(parts) > 1 and min(map(len, whole)) >= MIN_RUN_ROWS and unit != "row":
                 return Counter(keys=(name,), unit=unit)
+    return None
+
+
+def label_of_runs(calls: Sequence[Flat], step: str) -> str | None:
+    """Return the column of texts that names each of consecutive runs, whose steps rise and restart with each name."""
+    steps = [as_step(call.get(step)) for call in calls]
+    for column in calls[0] if calls else ():
+        names = [call.get(column) for call in calls]
+        if not all(isinstance(name, str) and name and as_step(name) is None for name in names):
+            continue
+        bounds = [0, *(at for at in range(1, len(names)) if names[at] != names[at - 1]), len(names)]
+        parts = [steps[one:end] for one, end in pairwise(bounds)]
+        rising = all(None not in part and all(one < other for one, other in pairwise(part)) for part in parts)  # type: ignore[operator]
+        fell = rising and all(other[0] < one[-1] for one, other in pairwise(parts))  # type: ignore[operator]
+        whole = parts if len(parts) == 1 else parts[:-1]  # the last may be cut
+        once = len(set(names)) == len(parts) > 1
+        if once and fell and min(map(len, whole)) >= MIN_LABELLED_ROWS:
+            return column
     return None
 
 

@@ -102,11 +102,13 @@ TOTALS: Final[Mapping[str, tuple[str, ...]]] = {
 FORM: Final = frozenset({"current_steps", "total_steps", "percentage"})
 """Keys of each row of LLaMA-Factory's `trainer_log.jsonl`; older versions write null for what the current stage lacks,
 such as the reward in SFT or the loss in an evaluation."""
+DONE_SHARE: Final = "progress/done_frac"  # Tinker's: (step + 1) / steps
+ROUNDED_TOTAL: Final = 0.01  # steps: another share than that of the last step gives no whole number
 SWIFT_STEP: Final = "global_step/max_steps"  # ms-swift's: "3/100"
 MAX_SET_BACK: Final = 3600.0  # seconds, as local clocks are at the end of summer time
 TAG: Final = "-tag-"  # TensorBoard downloads a curve as run-RUN-tag-TAG, as JSON or CSV
 RUNTIME: Final = "train_runtime"  # only the last row of a Hugging Face run has it
-LENGTHS: Final = frozenset({*chain.from_iterable(TOTALS.values()), SWIFT_STEP, RUNTIME})
+LENGTHS: Final = frozenset({*chain.from_iterable(TOTALS.values()), SWIFT_STEP, RUNTIME, DONE_SHARE})
 """Everything that shows how long a run was to be, or how long it took."""
 
 
@@ -443,6 +445,7 @@ class RunLength:
     last: int | None = None
     totals: set[int] = field(default_factory=set)
     runtime: float | None = None
+    share: float | None = None  # done, by the last step
 
     def see(self, step: int | None, flat: Mapping[str, Any]) -> None:
         """Note what one call tells."""
@@ -451,6 +454,7 @@ class RunLength:
         for name in TOTALS[self.unit]:
             if (total := as_step(flat.get(name))) is not None:
                 self.totals.add(total)
+        self.share = as_number(flat.get(DONE_SHARE)) or self.share
         swift = flat.get(SWIFT_STEP)
         if isinstance(swift, str) and (total := as_step(swift.rpartition("/")[2])) is not None:
             self.totals.add(total)
@@ -460,6 +464,9 @@ class RunLength:
         facts: dict[str, str | int | float | bool | None] = {}
         if self.runtime is not None:
             facts[RUNTIME] = self.runtime
+        if self.unit == "step" and self.last is not None and self.share is not None and 0 < self.share <= 1:
+            total = (self.last + 1) / self.share
+            self.totals |= {round(total)} if abs(total - round(total)) < ROUNDED_TOTAL else set()
         if self.last is not None and len(self.totals) == 1 and self.last <= (total := next(iter(self.totals))):
             facts |= {"max_steps": total, "global_step": self.last}
             facts |= {} if self.unit in ("step", "row") else {f"planned_{self.unit}s": total}

@@ -169,6 +169,7 @@ class EpochSteps:
     def __init__(self) -> None:
         self._offset = 0
         self._last: Counter | None = None
+        self._spacing = 1  # of the last two rows
         self._first_epoch = 1  # 0 where epochs are counted from there
         self.max_steps: int | None = None
 
@@ -185,6 +186,8 @@ class EpochSteps:
             self.max_steps = counter.total * counter.epochs if counter.total and counter.epochs else None
         elif not self._offset and counter.total and counter.epochs in (None, 1):
             self.max_steps = counter.total
+        if self._last is not None and self._last.at is not None and counter.at > self._last.at:
+            self._spacing = counter.at - self._last.at
         self._last = counter
         return self._offset + counter.at
 
@@ -194,7 +197,8 @@ class EpochSteps:
         if last is None or last.at is None or counter.at is None or counter.at >= last.at:
             return 0
         if counter.epoch is not None and last.epoch is not None:
-            return (last.total or last.at) if counter.epoch > last.epoch else 0
+            behind = self._spacing if counter.at == 0 else 0  # counted from 0, the next would have been one on
+            return (last.total or last.at + behind) if counter.epoch > last.epoch else 0
         whole = counter.total is not None and counter.total == last.total and last.at >= counter.total - 1
         return counter.total or 0 if whole else 0
 

@@ -137,9 +137,9 @@ def _of_the_start(evidence: Evidence, series: Series, limit: float, unit: str) -
     flat = outcome(evidence) is Outcome.FLAT
     found = Finding(
         severity=Severity.MEDIUM if flat else Severity.LOW,
-        claim=f"KL to the reference is {sig(values[0])} nats a {unit} at the first log already, {sig(last)} at the "
-        "end: "
-        "the reference is not the policy that training starts from" + (", and the reward never rose" if flat else ""),
+        claim=f"KL to the reference is {sig(values[0])} nats a {unit} at the first log already, {sig(last)} on average "
+        "at the end, as if the reference were not the policy that training starts from"
+        + (", and the reward never rose" if flat else ""),
         observed=first,
         limit=limit,
         unit="nats",

@@ -11,6 +11,8 @@ toolkit writes `exit_reason: oom`.
 """
 
 import re
+from dataclasses import replace
+from typing import Any, Final
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.machines import Event
@@ -27,6 +29,8 @@ OOM_ERROR = re.compile(  # not worded like advice
     re.IGNORECASE,
 )
 OOM_PHRASE = re.compile(r"out of memory|Cannot allocate memory", re.IGNORECASE)
+PASSED_ON = re.compile(r"RayTaskError\(")  # a caller of the process that failed prints its exception once more
+LOADING = re.compile(r"init_(?:model|workers?)\(")  # of veRL's workers: no batch exists yet
 ADVICE = re.compile(r"\b(?:avoid|prevent|may|might|could|can lead|in case|if you|risk)\b|\bwarn", re.IGNORECASE)
 
 
@@ -36,7 +40,8 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     if len(said) >= limits["events"]:
         end = end_of(evidence)
         if by_memory(evidence, end):
-            return _finding(said, limits, Severity.HIGH, f"; that ended the run{progress_of(evidence.run).at}")
+            found = _finding(said, limits, Severity.HIGH, f"; that ended the run{progress_of(evidence.run).at}")
+            return replace(found, **LOADED) if _while_loading(evidence) else found
         in_training = [event for event in said if event.step is not None]
         if in_training:
             completed = "to its end" if end.ending is Ending.COMPLETED else "after it"
@@ -59,7 +64,14 @@ def by_memory(evidence: Evidence, end: RunEnd) -> bool:
 
 def _reports(evidence: Evidence) -> list[Event]:
     every = [event for event in evidence.events if _ran_out(event.text)]
-    return [event for event in every if event.kind not in AGAIN] or every
+    every = [event for event in every if event.kind not in AGAIN] or every
+    return [event for event in every if not PASSED_ON.search(event.text)] or every
+
+
+def _while_loading(evidence: Evidence) -> bool:
+    """Return whether the model was being built: no step is logged, and a call that passed the error on says so."""
+    passed = [event.text for event in evidence.events if PASSED_ON.search(event.text) and _ran_out(event.text)]
+    return evidence.run.last_step is None and any(map(LOADING.search, passed))
 
 
 def _ran_out(text: str) -> bool:
@@ -88,5 +100,14 @@ def _finding(said: list[Event], limits: Limits, severity: Severity, outcome: str
         ),
     )
 
+
+LOADED: Final[dict[str, Any]] = {
+    "causes": ("weights, gradients and optimizer states that do not fit the device", "too few devices to shard over"),
+    "confirm": ("read the innermost frames of the traceback: weights, gradients or optimizer?",),
+    "next": (
+        "add up weights, gradients and optimizer states for each device: no batch has been trained yet",
+        "shard over more devices (tensor, pipeline, expert or data parallel), offload, or start from a smaller model",
+    ),
+}
 
 RULE = rule(check, "out-of-memory", Link.SYSTEMS, events=MIN_EVENTS, families=EVERY)

@@ -6,7 +6,8 @@ Why it matters: the advantage is the factor on every gradient. Five times as lar
 rate, and an update may leave the trust region. Near zero, the policy learns nothing while everything seems to run.
 Single steps are judged too: a range thirty times the usual one, and above 50, or without end, is a division by almost
 nothing, unless the rewards of that step lie as far apart.
-What it is not: a solved task. Where advantages vanish while the reward rose, the finding is low. Nor a sparse start:
+What it is not: a solved task. Where advantages vanish while the reward rose, the finding is low, unless an
+evaluation then stands still to the last digit: the policy gives one and the same answer. Nor a sparse start:
 groups that all fail have no advantages, and growth from there to the usual scale is learning.
 What to do: look at the reward first (scale, outliers, a component that grew), then at how advantages are normalised: by
 group, by batch, or not at all. Where they vanish, count the groups without spread.
@@ -16,8 +17,10 @@ the group's deviation. The factors are our own.
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import MIN_VALUES, BaselineShift, lasting_fall, lasting_rise
@@ -44,6 +47,13 @@ BESIDE_SHARE = 0.5  # of it, at least
 FALL_FACTOR = 0.1  # of the early level: nine tenths of the signal are gone
 
 
+MOSTLY_ZERO = 0.5  # of a window: from here on most updates have nothing to learn from
+RESIDUE = 0.01  # of the early level: equal rewards less their mean, in single precision, over almost nothing
+MIN_STILL = 3  # evaluations without any difference: two may agree by chance
+MAX_TASKS = 100  # of an evaluation: a share of so few may stand still while the policy moves
+SAME_SHARE = 1e-6  # relative: single precision
+
+
 def check(evidence: Evidence, limits: Limits) -> Verdict:
     """Judge the spread of advantages against its own beginning."""
     series = evidence.metrics.get("advantage/std")
@@ -65,10 +75,47 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
     down = lasting_fall(series, ceiling=math.inf, factor=limits["vanished"])
     for shift, verb in ((up, "grew"), (down, "vanished")):
         if shift is not None and not shift.ended and shift.early > 0:
-            return _finding(series, shift, verb, what, outcome(evidence))
+            if verb == "vanished":
+                shift = _from_zeros(series, shift)
+            return _finding(series, shift, verb, what, outcome(evidence), _stands_still(evidence, shift.onset))
     if what == "range" and (spike := _spike(series, evidence, limits)) is not None:
         return spike
     return Healthy(reason=f"the {what} of advantages ends at {sig(last_mean(series))}")
+
+
+def _from_zeros(series: Series, shift: BaselineShift) -> BaselineShift:
+    """Date a fall to 0, or its rounding, by the first window of which half is 0, and half of all later values too."""
+    steps, values = series.finite()
+    zero = values <= RESIDUE * shift.early
+    if len(zero) < series.width:
+        return shift
+    share = sliding_window_view(zero, series.width).mean(axis=1)
+    for start in np.flatnonzero(share >= MOSTLY_ZERO):
+        place = int(start + np.argmax(zero[start:]))
+        if place and zero[place:].mean() >= MOSTLY_ZERO and np.median(values[:place]) > 0:
+            onset = int(steps[place])
+            return (
+                replace(shift, onset=onset, interval=(int(steps[place - 1]), onset)) if onset < shift.onset else shift
+            )
+    return shift
+
+
+def _stands_still(evidence: Evidence, since: int) -> str:
+    """Return a clause about an evaluation that is the same to the last digit since the onset; "" where none is.
+
+    A share of few tasks may stand still for long, and so may the best that can be reached.
+    """
+    for figure in evidence.evaluation.figures if evidence.evaluation else ():
+        steps, values = figure.series.finite()
+        later = values[steps >= since]
+        if len(later) < MIN_STILL or np.ptp(later) > 0:
+            continue
+        level = float(later[0])
+        if not math.isclose(
+            level, Fraction(level).limit_denominator(MAX_TASKS), rel_tol=SAME_SHARE, abs_tol=SAME_SHARE
+        ):
+            return f"; {figure.title} is {sig(level)} to the last digit at all {len(later)} points since then"
+    return ""
 
 
 def _spike(series: Series, evidence: Evidence, limits: Limits) -> Finding | None:
@@ -157,12 +204,13 @@ def _range(evidence: Evidence) -> Series | None:
     return None
 
 
-def _finding(series: Series, shift: BaselineShift, verb: str, what: str, reward: Outcome) -> Finding:
+def _finding(series: Series, shift: BaselineShift, verb: str, what: str, reward: Outcome, still: str) -> Finding:
     grew = verb == "grew"
-    low = not grew and (reward is Outcome.ROSE or not reward.judged)
+    meanwhile = outcome_clause(reward) + ("" if grew else still)
+    low = not grew and not still and (reward is Outcome.ROSE or not reward.judged)
     return Finding(
         severity=Severity.LOW if low else Severity.MEDIUM,
-        claim=f"The {what} of advantages {verb}: {sig(shift.early)} to {sig(shift.last)}{outcome_clause(reward)}",
+        claim=f"The {what} of advantages {verb}: {sig(shift.early)} to {sig(shift.last)}{meanwhile}",
         unit="advantage",
         **measured(shift),
         evidence=series_evidence(series, early=shift.early),
