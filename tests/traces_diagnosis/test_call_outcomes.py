@@ -238,6 +238,23 @@ def test_a_code_outweighs_a_mark_of_success_and_what_a_program_prints_does_not(t
     assert outcomes(tmp_path, [("bash", "{}", message) for message in marked]) == [(True, "coded"), (False, "marked")]
 
 
+def test_what_a_written_out_message_holds_outweighs_the_flag_beside_it(tmp_path: Path) -> None:
+    held = ('{"success": false, "error": "no attribute \'code\'"}', '{"success": true}')
+    rows = [
+        {
+            "thread_id": "t",
+            "tool_name": "unknown",
+            "input_args": {},
+            "output": f"content={text!r} name='draw' tool_call_id='c'",
+            "success": True,
+        }
+        for text in held
+    ]
+    (tmp_path / "calls.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = api.traces(tmp_path / "calls.jsonl", out=tmp_path / "out").tables["calls"]
+    assert table.select("tool", "failed", "known_by").rows() == [("draw", True, "coded"), ("draw", False, "marked")]
+
+
 def test_a_writer_who_flags_failures_is_believed_about_successes(tmp_path: Path) -> None:
     flagged = [
         ("bash", {"content": "Exit code 1", "is_error": True}),
