@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
+from warnings import catch_warnings
 from zlib import crc32
 
 from ptt.diagnostics.parsers.io.answer_texts import is_empty_result
@@ -164,6 +164,7 @@ _ABSENT: Final = re.compile(
     re.I,
 )
 """In a sentence that is the whole answer."""
+_GIVES_UP: Final = re.compile(r"\s*(?:❌|[^\n:\d]{1,80}\bfailed\.?\s*(?:\n|\Z))")  # no program's words
 _FOUND_NONE: Final = re.compile(
     r"\W*(?:no(?!\s+such|\s+(?:replacement|edits?)\s+w)|0|zero|nothing|none|without)\b", re.I
 )
@@ -385,7 +386,8 @@ def _words_in(head: str, text: str, kind: str) -> str | None:
     absent = _ABSENT.match(head) if short else None
     if absent and kind in (READS, LOOKS) and (_PROSE.match(head, absent.end()) or head.rstrip().endswith(("...", "…"))):
         absent = None
-    return PRINTED if absent or _UNABLE.match(head) else None
+    told = WORDED if kind in (ACTS, READS) and _GIVES_UP.match(head) else PRINTED
+    return told if absent or _UNABLE.match(head) else None
 
 
 def _is_shells(text: str) -> bool:
@@ -421,10 +423,7 @@ def _parsed(text: str) -> Any:
 
 
 def _literal(text: str) -> Any:
-    with (
-        suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError),
-        warnings.catch_warnings(action="ignore"),
-    ):
+    with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError), catch_warnings(action="ignore"):
         return ast.literal_eval(text)
     return None
 
