@@ -37,3 +37,29 @@ def test_repeats_count_once_and_rows_near_an_evaluation_stay_unknown(tmp_path: P
     assert splits == {1: "train", 3: "unknown", 4: "unknown", 5: "train"}
     notes = {source.path: source.note for source in found.sources}
     assert "3 rows also in an earlier file" in (notes["completions/completions_00002.parquet"] or "")
+
+
+def test_short_answers_that_two_models_give_alike_count_for_both(tmp_path: Path) -> None:
+    def results(model: str, rewards: list[float], turns: int = 1) -> None:
+        rows = [
+            {
+                "question": f"{number} + 1?",
+                "messages": [{"role": "user", "content": f"{number} + 1?"}]
+                + [{"role": "assistant", "content": f"It is {number + 1}."}] * turns,
+                "reward": reward,
+            }
+            for number, reward in enumerate(rewards)
+        ]
+        (tmp_path / f"{model}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    results("first", [1.0, 0.0, 1.0])
+    results("second", [1.0, 0.0, 1.0])
+    found = ptt.diagnose(tmp_path)
+    assert found.tables["trajectories"].group_by("source").len().sort("source").rows() == [
+        ("first.jsonl", 3),
+        ("second.jsonl", 3),
+    ]
+    assert found.tables["trajectories"]["trajectory_id"].n_unique() == 6
+    results("first", [1.0, 0.0, 1.0], turns=4)
+    results("second", [1.0, 0.0, 1.0], turns=4)  # long episodes alike are copies
+    assert ptt.diagnose(tmp_path).tables["trajectories"].height == 3

@@ -553,3 +553,16 @@ def test_what_a_call_says_of_itself_labels_no_episode(tmp_path: Path) -> None:
         pieces = list(parser_named("agent_records").read(run_file(tmp_path / name)))
         found = table(pieces, "trajectories").select("n_tool_calls", "n_tool_fail", "success", "reward").rows()
         assert found == [(2, 1, *labels)]
+
+
+def test_the_states_that_an_agent_passes_through_are_one_episode(tmp_path: Path) -> None:
+    def state(number: int) -> dict[str, Any]:
+        call = {"function": {"name": "weigh", "arguments": json.dumps({"of": number})}, "id": f"c{number}"}
+        messages = [
+            {"role": "user", "content": f"State {number}?"},
+            {"role": "assistant", "content": "I weigh.", "tool_calls": [call]},
+        ]
+        return {"id": number, "previous_state_id": number - 1, "actions": [{"completion": {"input": messages}}]}
+
+    record = {"name": "an agent", "initial_message": "Weigh.", "transitions": [state(at) for at in range(3)]}
+    assert counts(tmp_path / "t.json", json.dumps(record).encode()) == [(3, 3, 0)]

@@ -55,6 +55,10 @@ CONFIGURED = """2024-10-12 15:33:25,980 INFO    MainThread:88 [wandb_init.py:ini
 config: {'out_dir': 'out', 'eval_interval': 250, 'batch_size': 64, 'learning_rate': 0.001, 'dropout': 0.2}
 2024-10-12 15:33:26,120 INFO    MainThread:88 [wandb_init.py:init():660] starting backend
 """
+AGENT = f"╭{'─' * 30} New run {'─' * 30}╮\n│ Weigh the cat. │\n" + "".join(
+    f"━━━ Step {at} ━━━\n[Step {at}: Duration 3.{at} seconds| Input tokens: {at},983 | Output tokens: {at * 100}]\n"
+    for at in range(1, 6)
+)
 INSTALL = """Collecting torch==2.1
   Downloading torch-2.1.0-cp311-cp311-manylinux1_x86_64.whl (670.2 MB)
 Requirement already satisfied: numpy in /usr/lib/python3 (1.26)
@@ -105,6 +109,7 @@ FILES: dict[str, Any] = {
     "access.log": SERVER,
     "debug-internal.log": TRACKER,
     "debug.log": CONFIGURED,
+    "agent_output.txt": AGENT,
     "ruled.log": f"2024-02-15 01:59:21,744 {'-' * 100}\n2024-02-15 01:59:21,745 Model: tiny\n" * 3,
     "install.log": INSTALL,
     "pytest.log": TESTS,

@@ -88,6 +88,7 @@ REFUSED = {
     "a function without its bracket": "I look.\n<function=weigh",
     "an invoke cut off": '<invoke name="weigh"><parameter name="item">ca',
     "broken arguments": '<function=weigh>{"item": "cat"</function>',
+    "a brace too many": '<tool_call>\n{"name": "weigh", "arguments": {"item": "cat"}}}\n</tool_call>',
 }
 
 
@@ -106,6 +107,7 @@ TAKEN = {
     "a parameter cut off": "<tool_call>\n<function=weigh>\n<parameter=item>\nca",
     "a Python call": "```tool_code\nprint(weigh(item='cat'))\n```",
     "a line break that was taken": f"{REFUSED['a line break in a text']}\n<interpreter>\n4 kg\n</interpreter>",
+    "a brace too many that was taken": f"{REFUSED['a brace too many']}\n<interpreter>\n4 kg\n</interpreter>",
 }
 
 

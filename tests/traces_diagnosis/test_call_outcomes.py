@@ -238,6 +238,37 @@ def test_a_code_outweighs_a_mark_of_success_and_what_a_program_prints_does_not(t
     assert outcomes(tmp_path, [("bash", "{}", message) for message in marked]) == [(True, "coded"), (False, "marked")]
 
 
+def test_what_a_written_out_message_holds_outweighs_the_flag_beside_it(tmp_path: Path) -> None:
+    held = ('{"success": false, "error": "no attribute \'code\'"}', '{"success": true}')
+    rows = [
+        {
+            "thread_id": "t",
+            "tool_name": "unknown",
+            "input_args": {},
+            "output": f"content={text!r} name='draw' tool_call_id='c'",
+            "success": True,
+        }
+        for text in held
+    ]
+    (tmp_path / "calls.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = api.traces(tmp_path / "calls.jsonl", out=tmp_path / "out").tables["calls"]
+    assert table.select("tool", "failed", "known_by").rows() == [("draw", True, "coded"), ("draw", False, "marked")]
+
+
+def test_a_head_that_gives_up_outweighs_a_flag_that_is_always_good(tmp_path: Path) -> None:
+    said = (
+        ("cite", "❌ Could not parse the page.\nProvide a title."),
+        ("fetch_url", "Browser away and HTTP fallback failed.\n\nTry the batch."),
+        ("check", "2 tests failed.\nSee the log."),  # what it was asked for
+        ("bash", "❌ Could not find a fault."),
+        ("cite", "Saved."),
+    )
+    good = [(tool, "{}", {"content": text, "is_error": False}) for tool, text in said]
+    assert [failed for failed, _ in outcomes(tmp_path, good)] == [True, True, False, False, False]
+    flagged = {"content": "no network", "is_error": True}
+    assert outcomes(tmp_path, [*good[:1], ("cite", "{}", flagged)]) == [(False, "marked"), (True, "marked")]
+
+
 def test_a_writer_who_flags_failures_is_believed_about_successes(tmp_path: Path) -> None:
     flagged = [
         ("bash", {"content": "Exit code 1", "is_error": True}),

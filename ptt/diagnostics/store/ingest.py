@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 import polars as pl
 
@@ -70,6 +71,10 @@ FLUSH_CELLS: Final = 8_000_000  # in wide pieces: 64 MB, joined before they are 
 PACKED_RATIO: Final = 40  # unpacked over packed, as text logs reach
 PACKED_FILE: Final = 1024  # bytes of an archive for each file that is given its own time
 Progress = Callable[[int, int], None]
+ANYWHERE: Final = ""  # in place of a path
+UNNAMED: Final = frozenset({"agent_records", "chat_messages", "plain_transcripts", "sample_rows", "sharegpt"})
+"""Readers of files that may name no run."""
+COPIED_TURNS: Final = 3  # of the agent, from which on an episode is a copy: two models may well give one short answer
 TRAJECTORY_TABLES: Final = ("trajectories", "turns", "tool_calls", "rewards", "answers", "conversations")
 
 
@@ -239,7 +244,7 @@ class _Tally:
     repeated: int = 0
     beyond: int = 0  # values too large to calculate with
     notes: list[str] = field(default_factory=list)
-    fresh: set[str] = field(default_factory=set)  # ids of its trajectories
+    fresh: dict[str, str] = field(default_factory=dict)  # its trajectories: see `_Writer._seen`
     wide: list[Wide] = field(default_factory=list)
     stepless: int = 0  # rows of a step too large to calculate with
 
@@ -266,7 +271,8 @@ class _Writer:
     setup: RunSetup = field(default_factory=RunSetup)
     checked: BudgetCheck = field(default_factory=BudgetCheck)
     in_part: bool = False  # a file could not be opened, or no time was left to begin it: another look may see more
-    _seen: set[str] = field(default_factory=set)
+    _seen: dict[str, str] = field(default_factory=dict)
+    """By id of a trajectory: the only file that may hold it, or ANYWHERE if another file that does holds a copy."""
     _sources: list[tuple[str | int | None, ...]] = field(default_factory=list)
     _source_of: dict[str, int] = field(default_factory=dict)  # by path: its place in the list
     _texts: dict[tuple[str, ...], list[tuple[Path, tuple[str, ...], InPlaceFile]]] = field(default_factory=dict)
@@ -407,16 +413,30 @@ class _Writer:
             tally.notes.append(f"{counted(tally.stepless, 'row(s)')} lost: a step beyond ±{MAX_STEP}.")
         self._source(file, kind, ok=tally.ok, bad=tally.bad, lost=tally.lost, notes=tally.notes)
 
+    def _without_copies(self, frame: pl.DataFrame, file: RunFile, parser: Parser, tally: _Tally) -> pl.DataFrame:
+        """Leave out rows of trajectories that an earlier file holds; rename those of another run that only look so."""
+        path = file.rel if parser.name in UNNAMED else ANYWHERE
+        names = set(frame["trajectory_id"].unique())
+        own = {name: f"{name}-{crc32(path.encode()):08x}" for name in names if self._seen.get(name)}
+        frame = frame.with_columns(pl.col("trajectory_id").replace(own)) if own else frame
+        names = {own.get(name, name) for name in names}
+        if repeated := names & self._seen.keys():
+            frame = frame.filter(~pl.col("trajectory_id").is_in(repeated))
+        for name in names - repeated:
+            tally.fresh.setdefault(name, ANYWHERE)
+        if path and "n_turns" in frame.columns:
+            short = pl.col("step").is_null() & (pl.col("n_turns").fill_null(0) < COPIED_TURNS)
+            tally.fresh |= dict.fromkeys(frame.filter(short)["trajectory_id"], path)
+        return frame
+
     def _add(self, piece: Piece, file: RunFile, parser: Parser, tally: _Tally) -> None:
         """Add a piece's content to the store."""
         match piece:
             case Rows(table=table, frame=frame):
                 frame = tally.with_steps(*bounded_steps(frame))
                 if table in TRAJECTORY_TABLES:  # TRL writes the same samples again until it generates new ones
-                    rows, names = frame.height, set(frame["trajectory_id"].unique())
-                    if repeated := names & self._seen:
-                        frame = frame.filter(~pl.col("trajectory_id").is_in(repeated))
-                    tally.fresh |= names - repeated
+                    rows = frame.height
+                    frame = self._without_copies(frame, file, parser, tally)
                     tally.repeated += rows - frame.height if table == "trajectories" else 0
                 tally.beyond += self._keep(table, frame, parser, file)
                 tally.ok += frame.height if table not in TRAJECTORY_TABLES[1:] else 0

@@ -142,6 +142,8 @@ BETWEEN: Final = re.compile(r"[\s,;]*")
 GUESSED: Final = re.compile(r"[\"'](?:tool_)?name[\"']\s*+:\s*+[\"']([^\"']{1,200})[\"'](?!\s*:)")
 PLAIN_NAME: Final = re.compile(r"[A-Za-z_][\w.:/-]{0,199}")
 FUNCTIONARY_HEAD: Final = re.compile(r"([A-Za-z_][\w.-]{0,199}):\s*+(?=\{)")
+SURPLUS: Final = re.compile(r"(?<=\})\s*+\}\Z")
+"""A brace too many, at the end."""
 INFO: Final = re.compile(r"```[\w.-]{0,30}[ \t]*+\n?")
 
 
@@ -166,6 +168,8 @@ def calls_in(body: str) -> tuple[Asked, ...]:
     sound: bool | None = True
     if not calls:
         calls, sound = [request_in(call) for call in _one_by_one(body)], None if "\n" in body else True
+    if not calls and SURPLUS.search(body):  # lenient parsers take the first object
+        calls, sound = [request_in(call) for call in _one_by_one(SURPLUS.sub("", body))], None
     if calls and all(calls):
         return tuple(replace(call, sound=call.sound and sound) for call in calls if call)
     guessed = GUESSED.search(body)

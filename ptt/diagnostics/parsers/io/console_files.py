@@ -47,6 +47,7 @@ CONSOLE = re.compile(
 )
 TRACKER_BYTES: Final = 4096
 TRACKERS: Final = (b"[wandb_setup.py:", b"[wandb_init.py:", b'"logger.go', b"wandb-core", b"stream_table_client")
+AGENT_RUN: Final = re.compile(r"\s*(?:╭|─){1,999} New run (?:─|╮)".encode())  # how the console of smolagents begins
 RAISED: Final = "Traceback (most recent call last)"
 MIN_CONSOLE: Final = 3  # such signs, in a text that is more than a quoted console line
 MIN_ROWS: Final = 2  # in one dialect, where no name is known
@@ -65,6 +66,7 @@ def recognises(file: RunFile) -> bool:
         or not file.size
         or not _is_text(file.readable_head)
         or DOCUMENTS.match(file.readable_head)
+        or AGENT_RUN.match(file.readable_head[:TRACKER_BYTES])
     ):
         return False
     tail = _tail(file)

@@ -7,11 +7,14 @@ are a schema, or described.
 from __future__ import annotations
 
 import re
+from ast import literal_eval
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
+from warnings import catch_warnings
 
 from ptt.diagnostics.parsers.io.values import as_label, as_name, as_text, dict_of
 
@@ -199,6 +202,8 @@ def _unwritten(result: Message) -> Message:
         return result
     end = min(text.rfind(f" {name}='") for name in fields)
     told = {"content": text[len("content='") : end - 1]}
+    with suppress(ValueError, SyntaxError, MemoryError), catch_warnings(action="ignore"):
+        told = {"content": str(literal_eval(text[len("content=") : end]))}
     if "name" in fields:
         told |= {"name": fields["name"], "written": fields["name"]}
     if "tool_call_id" in fields and not result.get("tool_call_id"):

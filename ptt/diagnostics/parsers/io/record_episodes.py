@@ -7,7 +7,7 @@ What should have been done, or could be, is none.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from functools import lru_cache
 from typing import Any, Final
@@ -53,6 +53,7 @@ ASKING: Final = ("prompt", "system", "instruction", "question", "context", "inpu
 """How members begin whose text is asked of an agent, with examples of calls it may be."""
 LISTS_CALLS: Final = ("call", "action", "invocation", "tooluse", "toolhistory", "tooltrace", "toollog", "toolexec",
                       "toolsused", "toolsinvoked", "toolsexec", "toolsrun", "toolshist", "toolslog")  # fmt: skip
+TRANSITIONS: Final = "transitions"  # of one agent, from state to state
 CAMEL: Final = compiled(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -111,8 +112,17 @@ def episodes_in(
             continue
         if isinstance(value, list) and all(isinstance(e, list) and _rank(e, listed=False) > 1 for e in value):
             yield from (Episode(entries=entry, owners=(found,), place=place) for place, entry in enumerate(value))
-        else:
-            yield from episodes_in(value, (), depth + 1, texts=texts)
+            continue
+        inner = episodes_in(value, (), depth + 1, texts=texts)
+        yield from _joined(inner, found) if plain_key(key) == TRANSITIONS else inner
+
+
+def _joined(held: Iterable[Episode], record: dict[str, Any]) -> list[Episode]:
+    """Return the conversations of the states that an agent passed through as one, unless some are texts."""
+    parts = list(held)
+    if len(parts) < 2 or any(isinstance(part.entries, str) for part in parts):
+        return parts
+    return [Episode(entries=[entry for part in parts for entry in part.entries], owners=(record,))]
 
 
 def _runs_by_name(found: dict[str, Any], task: str = "") -> list[Episode]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
+from warnings import catch_warnings
 from zlib import crc32
 
 from ptt.diagnostics.definitions import compiled
@@ -166,7 +166,10 @@ _ABSENT: Final = compiled(
     re.I,
 )
 """In a sentence that is the whole answer."""
-_FOUND_NONE: Final = compiled(r"\W*(?:no(?!\s+such|\s+(?:replacement|edits?)\s+w)|0|zero|nothing|none|without)\b", re.I)
+_GIVES_UP: Final = compiled(r"\s*(?:❌|[^\n:\d]{1,80}\bfailed\.?\s*(?:\n|\Z))")  # no program's words
+_FOUND_NONE: Final = compiled(
+    r"\W*(?:no(?!\s+such|\s+(?:replacement|edits?)\s+w)|0|zero|nothing|none|without)\b", re.I
+)
 """Begins an answer, not an error."""
 _SHELL: Final = compiled(
     r"(?:[\w./+-]{1,80}: ){1,4}[^\n]{0,300}?(?:command not found|[Nn]ot found|No such file or directory|cannot access|"
@@ -385,7 +388,8 @@ def _words_in(head: str, text: str, kind: str) -> str | None:
     absent = _ABSENT.match(head) if short else None
     if absent and kind in (READS, LOOKS) and (_PROSE.match(head, absent.end()) or head.rstrip().endswith(("...", "…"))):
         absent = None
-    return PRINTED if absent or _UNABLE.match(head) else None
+    told = WORDED if kind in (ACTS, READS) and _GIVES_UP.match(head) else PRINTED
+    return told if absent or _UNABLE.match(head) else None
 
 
 def _is_shells(text: str) -> bool:
@@ -421,10 +425,7 @@ def _parsed(text: str) -> Any:
 
 
 def _literal(text: str) -> Any:
-    with (
-        suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError),
-        warnings.catch_warnings(action="ignore"),
-    ):
+    with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError), catch_warnings(action="ignore"):
         return ast.literal_eval(text)
     return None
 
