@@ -375,10 +375,21 @@ def test_a_rise_within_the_limit_is_told_where_it_goes_with_weight_updates(
     assert causes == [("LOW", "weights")] * told  # not synced, or in part
 
 
-@pytest.mark.parametrize("promise", [True, False])
-def test_a_mismatch_that_leaves_zero_is_told_where_both_sides_promise_to_agree(promise: bool, tmp_path: Path) -> None:
-    settings = {"batch_invariant": promise, "temperature": 1.0}
-    run_in(tmp_path, {"train/vllm_kl": np.where(AT == 1, 0.0, 1e-5) * NOISE}, settings)
+@pytest.mark.parametrize(
+    ("settings", "promise"),
+    [
+        ({"batch_invariant": True}, True),
+        ({"batch_invariant": False}, False),
+        ({"vllm.batch_invariant": True}, False),  # of one side
+        ({"vllm.batch_invariant": True, "actor.batch_invariant": False}, False),
+        ({"deterministic_mode": True, "sglang_enable_deterministic_inference": True}, False),  # repeatable, no more
+        ({"true_on_policy_mode": True}, True),
+    ],
+)
+def test_a_mismatch_that_leaves_zero_is_told_where_both_sides_promise_to_agree(
+    settings: dict[str, bool], promise: bool, tmp_path: Path
+) -> None:
+    run_in(tmp_path, {"train/vllm_kl": np.where(AT == 1, 0.0, 1e-5) * NOISE}, settings | {"temperature": 1.0})
     found = [finding.severity.name for finding in ptt.diagnose(tmp_path).findings if finding.id == "engine-mismatch"]
     assert found == ["LOW"] * promise
 
