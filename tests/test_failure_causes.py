@@ -195,6 +195,7 @@ def test_groups_that_are_equal_at_once_share_one_reward(share: float, tmp_path: 
 
 def test_tokens_a_step_tell_which_samples_are_missing_from_the_batch(tmp_path: Path) -> None:
     settings = "data: {train_batch_size: 16}\nactor_rollout_ref: {rollout: {n: 4, val_kwargs: {n: 1}}}\nlr: 0.1\n"
+    settings += "sft_train_batch_size: 48\ncritic: {train_batch_size: 32}\n"  # of something else
 
     def row(step: int) -> Row:
         left = 64 - 2 * (10 + step % 5) if step > 40 else 64
