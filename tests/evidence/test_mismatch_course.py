@@ -416,6 +416,22 @@ def test_a_line_on_weights_is_no_line_on_what_stands_far_from_them() -> None:
 
 
 @pytest.mark.parametrize(
+    ("sign_name", "line"),
+    [
+        ("not_loaded", "missing keys: ['lm_head.weight']"),
+        ("not_loaded", "missing or unexpected keys: 3"),
+        ("replay_missing", "Routing weights missing: 12"),
+        ("cache_stays", "cache flush failed: 1"),
+        ("cache_stays", "flush_cache requests failed: 2"),
+    ],
+)
+@pytest.mark.parametrize("none", ["0", "none", "[]"])
+def test_a_count_of_no_faults_is_none(sign_name: str, line: str, none: str) -> None:
+    assert TOLD[sign_name].search(line)
+    assert not TOLD[sign_name].search(f"{line.partition(':')[0]}: {none}")
+
+
+@pytest.mark.parametrize(
     ("reward", "sync", "first"),
     [
         (np.where(AT < 60, 0.2 + 0.006 * AT, 0.2), 5.0 + 0 * AT, "base-weights"),  # back where it began
