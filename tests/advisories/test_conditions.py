@@ -76,6 +76,10 @@ def test_settings(key: str, condition: dict[str, Any], answer: bool | None) -> N
     assert holds(key, Condition(**condition), TrainingSetup(settings=RECORDED)).holds is answer
 
 
+def test_a_setting_whose_text_is_not_kept_is_told_as_set() -> None:
+    assert holds("text", Condition(present=True), TrainingSetup(settings=RECORDED)).value == "set"
+
+
 @pytest.mark.parametrize("condition", [{"absent": True}, {"is_": False, "default": False}, {"not_": 3}])
 def test_a_run_without_any_setting_answers_nothing(condition: dict[str, Any]) -> None:
     assert holds("key", Condition(**condition), TrainingSetup()).holds is None
