@@ -1,7 +1,8 @@
 """This run shows a KL to the reference that never changes while the policy is trained.
 
 What: every logged KL to the reference is exactly 0, in a log that shows small numbers, while the learning rate is above
-0. Or every one of ten and more is the same other number of four digits and more: high where the loss is one number too, and not 0.
+0. Or every one of ten and more is the same other number of four digits and more: high where the loss is one number too,
+and not 0.
 Why it matters: training moves a policy away from its reference, and another batch has another KL. A KL that never
 changes was not measured anew, or nothing is trained: the distance is unknown, not healthy.
 What it is not: a run whose KL coefficient is 0 and whose writer logs the term anyway. TRL logs no KL then.
