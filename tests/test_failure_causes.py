@@ -96,6 +96,19 @@ def test_nothing_generated_from_an_evaluation_on_is_an_engine_that_stays_paused(
     assert any("an engine that stays paused" in one.claim for one in found) == named
 
 
+@pytest.mark.parametrize(
+    ("kind", "trouble", "usual"),
+    [
+        ("paused", "gateway paused >600s, giving up", "generation paused for weight update, resumed in 0.2s"),
+        ("paused", "engine is asleep: wake_up() was never called", "wake_up() took 0.3s"),
+        ("quota", "sandbox sessions leak: 56 are open", "GPU memory is leaking"),
+    ],
+)
+def test_a_line_of_what_works_or_of_memory_speaks_of_no_such_trouble(kind: str, trouble: str, usual: str) -> None:
+    assert LINES[kind].search(trouble)
+    assert not LINES[kind].search(usual)
+
+
 def test_nothing_outside_of_the_policy_is_named_without_a_sign(tmp_path: Path) -> None:
     found = found_in(tmp_path, fell)
     assert not found["reward-fell"].likely_cause
@@ -195,6 +208,7 @@ def test_groups_that_are_equal_at_once_share_one_reward(share: float, tmp_path: 
 
 def test_tokens_a_step_tell_which_samples_are_missing_from_the_batch(tmp_path: Path) -> None:
     settings = "data: {train_batch_size: 16}\nactor_rollout_ref: {rollout: {n: 4, val_kwargs: {n: 1}}}\nlr: 0.1\n"
+    settings += "sft_train_batch_size: 48\ncritic: {train_batch_size: 32}\n"  # of something else
 
     def row(step: int) -> Row:
         left = 64 - 2 * (10 + step % 5) if step > 40 else 64

@@ -8,6 +8,7 @@ THIN = "\u202f"  # a narrow no-break space: groups of three digits, as reports w
 MINUS = "−"
 SMALL, HUGE = 1e-4, 1e7  # outside, powers of ten are easier to read than zeros
 LARGE = 100.0  # from here on a number is read without digits behind the point
+INNER_QUOTES: Final = str.maketrans(dict.fromkeys('"“”«»`', "'"))  # masking ends a quote at its first mark
 DIGITS: Final = 3
 """Significant digits of a number in prose: fewer than two hide a change, more than three are noise."""
 
@@ -44,3 +45,9 @@ def counted(count: int, words: str) -> str:
 def joined(words: Sequence[str], *, last: str = " and ") -> str:
     """Join words as a sentence does: a, b and c."""
     return last.join(words) if len(words) < 3 else ", ".join(words[:-1]) + last + words[-1]
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a line of a log as a quote holds it: without quotation marks of its own, and its end left out."""
+    text = text.translate(INNER_QUOTES)
+    return text if len(text) <= most else f"{text[:most]}…"

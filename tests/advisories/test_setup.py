@@ -10,6 +10,7 @@ from torch_files import Call, Name, pickled, zipped
 
 from ptt import api
 from ptt.diagnostics.evidence.training_setup import TrainingSetup, setup_of
+from ptt.diagnostics.parsers.io.setup_files import kept
 from ptt.diagnostics.store.manifest import read_manifest
 
 LOG = "\n".join(json.dumps({"step": step, "reward": 0.5}) for step in range(1, 4)) + "\n"
@@ -181,3 +182,18 @@ def test_a_setting_of_one_word_is_not_that_of_another_object() -> None:
 def test_a_hostile_config_costs_its_settings_and_nothing_else(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     assert api.check_config([tmp_path / name]).count
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("Qwen/Qwen3-VL-30B-A3B-Instruct", True),
+        ("Qwen/Qwen3.5-35B-A3B", True),
+        ("Qwen/Qwen3-30B-A3B", False),
+        ("/models/mine", None),  # a name that tells nothing
+    ],
+)
+def test_a_model_with_experts_tells_whether_it_is_one_that_loses_its_router_replay(
+    model: str, told: bool | None
+) -> None:
+    assert kept({"actor.model.path": model}).get("model_is_qwen3_vl_or_3_5") is told

@@ -403,10 +403,21 @@ def test_a_rise_within_the_limit_is_told_where_it_goes_with_weight_updates(
     assert causes == [("LOW", "weights")] * told  # not synced, or in part
 
 
-@pytest.mark.parametrize("promise", [True, False])
-def test_a_mismatch_that_leaves_zero_is_told_where_both_sides_promise_to_agree(promise: bool, tmp_path: Path) -> None:
-    settings = {"batch_invariant": promise, "temperature": 1.0}
-    run_in(tmp_path, {"train/vllm_kl": np.where(AT == 1, 0.0, 1e-5) * NOISE}, settings)
+@pytest.mark.parametrize(
+    ("settings", "promise"),
+    [
+        ({"batch_invariant": True}, True),
+        ({"batch_invariant": False}, False),
+        ({"vllm.batch_invariant": True}, False),  # of one side
+        ({"vllm.batch_invariant": True, "actor.batch_invariant": False}, False),
+        ({"deterministic_mode": True, "sglang_enable_deterministic_inference": True}, False),  # repeatable, no more
+        ({"true_on_policy_mode": True}, True),
+    ],
+)
+def test_a_mismatch_that_leaves_zero_is_told_where_both_sides_promise_to_agree(
+    settings: dict[str, bool], promise: bool, tmp_path: Path
+) -> None:
+    run_in(tmp_path, {"train/vllm_kl": np.where(AT == 1, 0.0, 1e-5) * NOISE}, settings | {"temperature": 1.0})
     found = [finding.severity.name for finding in ptt.diagnose(tmp_path).findings if finding.id == "engine-mismatch"]
     assert found == ["LOW"] * promise
 
@@ -474,6 +485,22 @@ def test_each_stretch_off_follows_a_restart_or_none_does(restarts: Any, told: bo
 def test_a_line_on_weights_is_no_line_on_what_stands_far_from_them() -> None:
     assert TOLD["not_loaded"].search("weights of lm_head were not initialized")
     assert not TOLD["not_loaded"].search(f"weights sent {'.' * 150} cache not loaded")
+
+
+@pytest.mark.parametrize(
+    ("sign_name", "line"),
+    [
+        ("not_loaded", "missing keys: ['lm_head.weight']"),
+        ("not_loaded", "missing or unexpected keys: 3"),
+        ("replay_missing", "Routing weights missing: 12"),
+        ("cache_stays", "cache flush failed: 1"),
+        ("cache_stays", "flush_cache requests failed: 2"),
+    ],
+)
+@pytest.mark.parametrize("none", ["0", "none", "[]"])
+def test_a_count_of_no_faults_is_none(sign_name: str, line: str, none: str) -> None:
+    assert TOLD[sign_name].search(line)
+    assert not TOLD[sign_name].search(f"{line.partition(':')[0]}: {none}")
 
 
 @pytest.mark.parametrize(

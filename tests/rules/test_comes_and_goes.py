@@ -230,6 +230,24 @@ def test_what_happens_now_and_then_is_read_from_settings_and_sparse_series(
     assert recurrence.period.every == 13
 
 
+@pytest.mark.parametrize(
+    ("line", "sent"),
+    [
+        ("update_weights took 3.1 s", True),
+        ("weight sync done: version 7", True),
+        ("update_weights failed, took 600 s", False),
+        ("weight sync timed out in 600 s", False),
+        ("weight transfer not finished", False),
+    ],
+)
+def test_only_weights_that_arrive_are_a_weight_sync(line: str, sent: bool) -> None:
+    places = list(range(12, COUNT - 3, 13))
+    metrics = {"reward/mean": series_of("reward/mean", at(reward(), places, 0.0))}
+    events = [Event(step=place + 1, kind="stdout", text=line, source="train.log") for place in places]
+    (recurrence,) = gather_excursions(metrics, run=evidence_of(metrics=metrics).run, events=events)
+    assert [one.kind for one in recurrence.coincidences] == ["weight sync"] * sent
+
+
 @pytest.mark.parametrize("rule", RULE_IDS)
 def test_without_the_series_nothing_is_judged(rule: str) -> None:
     not_judged(BY_ID[rule].run(evidence_of(metrics={"lr": np.full(COUNT, 1e-6)})))

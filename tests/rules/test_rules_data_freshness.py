@@ -175,8 +175,9 @@ def test_logged_versions_of_the_trained_samples_tell_the_lag_and_a_full_queue() 
     sizes = {"buffer.queue.capacity": 10_240, "buffer.train_batch_size": 512}
     found = broken(judged("stale-rollouts", {}, other=versions(full), settings=sizes), severity=Severity.MEDIUM)
     assert "the queue is full" in found.context[0]
-    wide = sizes | {"buffer.queue.capacity": 102_400}
-    assert not broken(judged("stale-rollouts", {}, other=versions(full), settings=wide)).context
+    other = {"cache.capacity": 10_240, "buffer.train_batch_size": 512}
+    for unlike in (sizes | {"buffer.queue.capacity": 102_400}, other):
+        assert not broken(judged("stale-rollouts", {}, other=versions(full), settings=unlike)).context
     healthy(judged("stale-rollouts", {}, other=versions(np.full(STEPS, 2.0))))
     not_judged(
         judged("stale-rollouts", {}, other=versions(np.linspace(0.5, STEPS / 2, STEPS)))

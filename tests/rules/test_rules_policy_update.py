@@ -559,9 +559,12 @@ def test_a_kl_off_from_the_start_is_a_finding_where_the_reward_never_rose() -> N
 @pytest.mark.parametrize(
     ("kl", "loss", "severity"),
     [
-        (0.018731, 0.0, Severity.HIGH),  # neither moves
+        (0.018731, 0.0417, Severity.HIGH),  # neither moves
+        (0.018731, 0.0, Severity.MEDIUM),  # the loss of centred advantages, trained or not
         (0.018731, None, Severity.MEDIUM),
-        (0.02, 0.0, None),  # may be many values, rounded
+        (0.02, 0.0417, None),  # may be many values, rounded
+        (float(np.float32(0.02)), 0.0417, None),
+        (2**-8, 0.0417, None),  # the same in bfloat16
     ],
 )
 def test_a_kl_of_one_number_is_not_measured(kl: float, loss: float | None, severity: Severity | None) -> None:

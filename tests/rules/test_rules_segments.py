@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -13,6 +14,7 @@ from ptt.diagnostics.evidence.segments import gather_segments
 from ptt.diagnostics.model import Broken, Healthy, Link, Run, Severity
 from ptt.diagnostics.rules.data_validity.resumed_segments import RULE
 from ptt.diagnostics.schema import METRICS
+from ptt.diagnostics.verdict.at_onset import with_context
 
 SCHEMA: dict[str, Any] = {**METRICS, "priority": pl.Int32()}
 
@@ -112,4 +114,16 @@ def test_a_run_that_is_ended_again_and_again_tells_what_it_threw_away_and_by_wha
         assert f"{17 * 5} of the {17 * 5 + 120} steps" in finding.claim
         assert finding.evidence["thrown_away"] == 17 * 5
         assert finding.context[0].endswith('"ReadError (env.py:118)"; "ConnectTimeout (env.py:118)"')
+        assert finding.context[0].startswith("the console, without steps, shows")
         assert "one request" in finding.likely_cause
+        (told,) = with_context((finding,), evidence)
+        assert told.evidence["restart_step"] == finding.onset_step
+        assert "started again" not in " ".join(told.context)  # the claim says so
+        dated = [
+            Event(step=30, kind="exception", text='ValueError: no "server"', source="train.log"),
+            Event(step=119, kind="exception", text="ConnectTimeout (env.py:118)", source="train.log"),
+        ]
+        found = RULE.run(replace(evidence, events=tuple(dated)))
+        assert isinstance(found, Broken)
+        (finding,) = found.findings
+        assert finding.context == ("between them the console shows \"ValueError: no 'server'\"",)

@@ -159,8 +159,7 @@ def holds(key: str, condition: Condition, setup: TrainingSetup) -> SettingAnswer
             else SettingAnswer(holds=None, unlikely=bool(condition.present))
         )
     if value == LEFT_OUT:  # a text that was not kept: it is there, and that is all
-        there = _asks_presence(condition)
-        return SettingAnswer(holds=True if there else None, value="set" if there else None)
+        return SettingAnswer(holds=True if _asks_presence(condition) else None, value="set")
     return SettingAnswer(holds=_all(_parts(condition, value, setup)), value=value, by_default=by_default)
 
 

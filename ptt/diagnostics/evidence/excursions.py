@@ -94,7 +94,8 @@ ENGINES: Final = re.compile(
 )
 """Lines of the console about an engine that was started again."""
 SENT: Final = re.compile(
-    r"(?i)(?=.*\b(?:update_weights|refit|weights? (?:sync\w*|transfer|broadcast|update)"
+    r"(?i)\A(?!.*\b(?:fail\w*|timed out|not)\b)"
+    r"(?=.*\b(?:update_weights|refit|weights? (?:sync\w*|transfer|broadcast|update)"
     r"|(?:sync|broadcast|push|updat)(?:e|ed|ing)? (?:\w+ )?weights)\b)"
     r".*\b(?:done|finished|completed?|took|in \d|sent|version \d)"
 )

@@ -63,7 +63,8 @@ def uneven(values: FloatArray) -> Iterator[Sign]:
 def answers_hold(metrics: Mapping[str, Series]) -> Iterator[Sign]:
     """Look for answers that are still rewarded and end: then the engine's weights make sense."""
     reward, cut = (metrics.get(name) for name in ("reward/mean", "len/clipped_frac"))
-    if reward is None or (cut is not None and float(np.median(cut.finite()[1])) >= CUT_OFF):
+    shares = np.zeros(0) if cut is None else cut.finite()[1]
+    if reward is None or (len(shares) and float(np.median(shares)) >= CUT_OFF):
         return
     values = reward.finite()[1]
     if len(values) >= MIN_LOGGED and values.max() <= 1 and float(np.median(values)) >= SANE:
@@ -135,7 +136,7 @@ def reference_beside(level: Series, metrics: Mapping[str, Series]) -> Iterator[S
     The mean of r - log r - 1 lies between half the square of the mean |r| and the mean |r|, or twice as far.
     """
     reference = metrics.get("kl/ref")
-    if reference is None or level.name not in OF_LOGPROBS:
+    if reference is None or level.name not in OF_LOGPROBS or not len(reference.finite()[1]):
         return
     away, kl = float(np.median(level.values[-level.width :])), float(np.median(reference.finite()[1][-level.width :]))
     near = away**2 / 4 <= kl <= 2 * away

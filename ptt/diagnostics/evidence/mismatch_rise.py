@@ -28,11 +28,9 @@ SPREADS: Final = (
 STILL: Final = 1.3  # times the first level, over a third of the run: the updates alone do not move it
 AT_ONCE: Final = 5.0  # times from one step to the next: a jump
 AT_ALL_STEPS: Final = 0.9
-PROMISES: Final = (
-    "batch_invariant", "true_on_policy_mode", "enable_deterministic_inference",
-    "sglang_enable_deterministic_inference", "deterministic_mode",
-)  # fmt: skip
-"""Settings under which both sides are to compute alike, whatever the batch."""
+PROMISE: Final = "true_on_policy_mode"
+"""The setting under which both sides are to compute alike; one that makes a side repeatable promises less."""
+OF_ONE_SIDE: Final = "batch_invariant"  # the same, where it is set for both: twice, or below no side's name
 TO_THE_BIT: Final = ("true_on_policy_mode", "sglang_rl_on_policy_target", "rl_on_policy_target")
 """Settings that promise no difference at all between engine and trainer, as slime and SGLang name them."""
 PROMISED: Final = ("true", "fsdp", "fsdp_tp", "megatron")  # the target is the trainer's backend
@@ -85,8 +83,12 @@ def resets_of(level: Series, agrees: float) -> IntArray:
 
 def left_zero(level: Series, settings: Mapping[str, JsonScalar]) -> bool:
     """Return whether a mismatch is 0 to the bit at first and never again, though kernels are to compute alike."""
-    promised = "bit_wise" in level.raw_name or any(
-        value is True for key, value in settings.items() if key.rpartition(".")[2] in PROMISES
+    invariant = [(key, value) for key, value in settings.items() if key.rpartition(".")[2] == OF_ONE_SIDE]
+    both = len(invariant) > 1 or any(key == OF_ONE_SIDE for key, _ in invariant)
+    promised = (
+        "bit_wise" in level.raw_name
+        or (both and all(value is True for _, value in invariant))
+        or any(value is True for key, value in settings.items() if key.rpartition(".")[2] == PROMISE)
     )
     values = level.values
     return promised and len(values) >= 2 * EARLY and values[0] == 0 and bool((values[1:] > 0).mean() >= AT_ALL_STEPS)

@@ -34,19 +34,21 @@ OF_EVALUATION: Final = re.compile(
     r"|(?:^|\.)(?:reward|rm|ref|user|verifier)(?:_[^.]*)?\."
 )
 """Parts of a setting's name that are of evaluation, or of another model than the one that is trained."""
+NONE: Final = r"(?!\s?[:=] ?(?:0(?![.\d])|none\b|\[\]|\{\}|set\(\)))"  # after a count or list of faults: there are none
 TOLD: Final[Mapping[str, re.Pattern[str]]] = {
     "not_loaded": re.compile(
-        r"(?i)failed to load (?:\w+ )?weights|(?:missing|unexpected) (?:\w+ ){0,2}keys?\b"
+        rf"(?i)failed to load (?:\w+ )?weights|(?:missing|unexpected) (?:\w+ ){{0,2}}keys?\b{NONE}"
         r"|weights? .{0,120}\bnot (?:loaded|initialized)"
     ),
     "not_placed": re.compile(r"(?i)\bnot found in params_dict\b"),
     "adapter_ignored": re.compile(r"(?i)\blora\b.{0,250}\bwill be ignored\b"),
     "replay_missing": re.compile(
-        r"(?i)\b(?:router|routing|routed.experts?)\b.{0,60}\b(?:fallback|fell back|missing)\b"
+        rf"(?i)\b(?:router|routing|routed.experts?)\b.{{0,60}}\b(?:fallback|fell back|missing)\b{NONE}"
     ),
     "cache_stays": re.compile(
         r"(?i)(?:reset_prefix_cache|flush_cache|(?:reset|clear|flush)\w* .{0,20}(?:prefix|kv|radix).cache)"
-        r".{0,60}\b(?:not|fail\w*|skip\w*|ignor\w*|unsupported)\b|\bcache (?:flush failed|not flushed)\b"
+        rf".{{0,60}}\b(?:not|fail\w*|skip\w*|ignor\w*|unsupported)\b{NONE}"
+        rf"|\bcache (?:flush failed|not flushed)\b{NONE}"
     ),
     "across_nodes": re.compile(r"(?i)process group spans across nodes"),
     "not_finite": re.compile(r"(?i)JSON compliant: -?(?:nan|inf)|\b(?:logits?|log_?probs?)\b.{0,60}\b(?:nan|inf)\b"),

@@ -175,14 +175,14 @@ def implied_samples(metrics: Mapping[str, Series], other: Mapping[str, Series]) 
 
 
 def _batch_settings(written: Mapping[str, JsonScalar]) -> dict[str, JsonScalar]:
-    """Return the settings that tell the size of a batch, under their short names."""
-    names = {name: f"_{name.replace('.', '_')}" for name in written}
-    return {
-        short: written[name]
-        for short in (*BATCHES, *GROUP_SIZES)
-        for name, whole in names.items()
-        if whole.endswith(f"_{short}") and isinstance(written[name], int)
-    }
+    """Return the settings that tell the size of a batch, under their short names; of several the first."""
+    found: dict[str, JsonScalar] = {}
+    for name, value in written.items():
+        parts = name.split(".")
+        if isinstance(value, int) and not isinstance(value, bool):
+            for short in {parts[-1], "_".join(parts[-2:])}.intersection((*BATCHES, *GROUP_SIZES)):
+                found.setdefault(short, value)
+    return found
 
 
 def _of_full_batch(implied: Series | None, settings: Mapping[str, JsonScalar]) -> Series | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -17,7 +18,7 @@ from ptt.diagnostics.model import Finding, JsonScalar, Link, Severity, Steps
 from ptt.diagnostics.parsers.io.console_incidents import speaks_of_samples, words_alike
 from ptt.diagnostics.rules.comes_and_goes import MISMATCHES
 from ptt.diagnostics.verdict.failure_causes import KINDS, Said, with_cause
-from ptt.diagnostics.wording import counted, sig
+from ptt.diagnostics.wording import INNER_QUOTES, counted, shortened, sig
 
 NEAR: Final = 20  # steps: what is dated worse than this goes with nothing
 WINDOW: Final = 20  # logged steps from the onset on in which lines are counted
@@ -32,8 +33,8 @@ LIKELY_AT_START: Final = (
     ": weights or an adapter that were not loaded, or not as before, are as likely as the learning rate"
 )
 MORE: Final = 1.3  # times as many a step as before
+STARTED_AGAIN: Final = re.compile(r"\b(?:restart|resume[ds]?\b|began again|started again)")
 MAX_QUOTE: Final = 140  # characters of a line
-INNER_QUOTES: Final = str.maketrans(dict.fromkeys('"“”«»`', "'"))  # masking ends a quote at its first mark
 MIN_SAID: Final = 5  # times
 STEADY: Final = 0.2  # of the steps: so many say it where it is a part of the run
 QUOTES: Final = frozenset({"run-stalled", "run-cut-short", "out-of-memory", "slow-steps"})
@@ -178,7 +179,7 @@ def _window(finding: Finding) -> Steps:
 
 def _told(finding: Finding, evidence: Evidence, events: _Happened, lines: Sequence[Series]) -> Finding:
     first, last = _window(finding)
-    claim, told, facts = finding.claim, list[str](), dict[str, JsonScalar]()
+    claim, told, facts = " ".join((finding.claim, *finding.context)), list[str](), dict[str, JsonScalar]()
     restart = next((step for step in events.restarts if first - 1 <= step <= last), None)
     evaluated = events.evaluation
     earlier = max((step for step in events.restarts if first - AFTER <= step < first - 1), default=None)
@@ -191,7 +192,7 @@ def _told(finding: Finding, evidence: Evidence, events: _Happened, lines: Sequen
         )
     elif restart is not None:
         facts["restart_step"] = restart
-        told += [] if "restart" in claim else [f"the run was started again at step {restart}"]
+        told += [] if STARTED_AGAIN.search(claim) else [f"the run was started again at step {restart}"]
     elif evaluated is not None and evaluated in (last, last - 1) and evaluated > (evidence.run.first_step or 0) + 1:
         facts["first_evaluation_step"] = evaluated
         told += [] if "evaluation" in claim else [f"the first evaluation was at step {evaluated}"]
@@ -249,8 +250,7 @@ def _begun(lines: Sequence[Series], first: int, last: int) -> Iterator[_Line]:
 
 
 def _quote(line: _Line, evidence: Evidence) -> str:
-    text = _line_text(line, evidence)
-    return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}…"
+    return shortened(_line_text(line, evidence), MAX_QUOTE)
 
 
 def _line_text(line: _Line, evidence: Evidence) -> str:

@@ -54,7 +54,7 @@ LINES: Final[Mapping[str, re.Pattern[str]]] = {
         "gold": rf"(?i){UNREAD.pattern}",
         "quota": r"(?i)\bquota\b|limit of \d+ concurrent|reached (?:its|the) (?:limit|maximum)"
         r"|too many (?:open|concurrent|active|sessions|sandboxes|containers|instances)|\bno free \w+"
-        r"|pool (?:is )?(?:full|exhausted)|resource.?exhausted|\borphan|\bunreleased\b|(?<!memory )\bleak",
+        r"|pool (?:is )?(?:full|exhausted)|resource.?exhausted|\borphan|\bunreleased\b|\A(?!.*\bmemory\b).*\bleak",
         "context": r"(?i)context (?:length|window)|max_model_len|maximum context|input is too long|prompt is too long",
         "none": r"\b(?:is|are|was|returned) None\b",
         "scorer": r"(?i)\b\w*(?:reward|scor(?:e|ing)|verif(?:y|ier|ication)|judge|grad(?:er|ing)|rubric)\w*",
@@ -64,7 +64,7 @@ LINES: Final[Mapping[str, re.Pattern[str]]] = {
         "empty": r"(?i)\bempty (?:trajector\w+|response|output|completion|generation)|\bno (?:tokens|triplets|output)\b"
         r"|zero trainable|\bproduced no\b",
         "transport": r"NCCL|NET/\w+|\bRDMA\b|InfiniBand",
-        "paused": r"(?i)\bpaused\b|\basleep\b|\bwake.?up\b",
+        "paused": r"(?i)\A(?!.*\b(?:resumed|took|done|finished)\b).*(?:\bpaused\b|\basleep\b|\bwake.?up\b)",
         "tool": r"(?i)\b(?:tool|api|function)(?:[ _]?call|[ _]execution)s?(?: \S+)? (?:failed|error|timed out)",
         "sandbox": r"(?i)sandbox|\bcontainer\b|docker|\bpods?\b|\bsession\b|browser|preempt",
         "died": r"(?i)\bkilled\b|\bdied\b|\bOOM\b|out of memory|\bexited\b|broken ?(?:process)? ?pool|pool\w* broken"

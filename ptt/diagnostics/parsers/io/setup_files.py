@@ -72,6 +72,9 @@ MODEL_NAMES: Final[Mapping[str, re.Pattern[str]]] = {
     ),
 }
 """What the name of a model tells of it, which itself is not kept."""
+FAMILIES: Final = compiled(r"(?i)qwen|mixtral|gpt-oss|deepseek|glm|kimi|minimax|llama")
+QWEN3_VL: Final = compiled(r"(?i)qwen.{0,4}vl|qwen-?3[-_.]5")
+"""Models with experts whose name tells of which family they are, and one that one known bug is about."""
 NAMES_MODEL: Final = compiled(
     r"(?i)(?:^|[._])(?:model|model_path|model_name|model_name_or_path|model_id|base_model|hf_checkpoint|pretrain)$"
     r"|(?:^|\.)model\.(?:path|name)$"
@@ -96,6 +99,8 @@ def kept(settings: Mapping[str, Any]) -> Settings:
         found[dotted] = _kept_value(dotted, value)
         if isinstance(value, str) and NAMES_MODEL.search(dotted) and not NO_POLICY.search(dotted):
             found |= {f"model_{told}": True for told, pattern in MODEL_NAMES.items() if pattern.search(value)}
+            if "model_has_experts" in found and FAMILIES.search(value):
+                found["model_is_qwen3_vl_or_3_5"] = bool(QWEN3_VL.search(value))
     return found
 
 

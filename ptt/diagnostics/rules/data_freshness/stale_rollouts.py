@@ -17,6 +17,7 @@ Source: AReaL (arXiv 2505.24298) bounds the lag at 8 or less and loses accuracy 
 stale data does before it shows. Versions are assumed to go up by one a step; lags count from the freshest sequence.
 """
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -46,6 +47,7 @@ from ptt.diagnostics.wording import sig
 
 GROWTH_FACTOR = 2.0  # times its early level: the lag is not bounded
 HIGH_P99 = 1.0  # nats of p99: one token in a hundred is e times likelier or less likely than when it was sampled
+CAPACITY = re.compile(r"(?:queue|buffer).*\.capacity$")  # of other things, as a cache or a disk, too
 FULL = 0.15  # of the batches that a queue holds: the lag is no further off that
 MIN_FALL = 3.0  # by this factor at each sync: fresh weights are as near as the engine's arithmetic allows
 LOGGED = {"logp_abs_mean": LOGP_ABS, "kl": KL}  # engine-mismatch's limits
@@ -160,7 +162,7 @@ def _queue(evidence: Evidence, lag: Series) -> tuple[str, ...]:
     sizes = {key: value for key, value in evidence.settings.items() if isinstance(value, int) and value > 0}
     batches = [value for key, value in sizes.items() if key.rpartition(".")[2] == "train_batch_size"]
     for key, capacity in sorted(sizes.items()):
-        if key.rpartition(".")[2] != "capacity" or not batches:
+        if not batches or not CAPACITY.search(key):
             continue
         held, last = capacity / batches[0], last_mean(lag)
         if abs(last - held) <= FULL * held:

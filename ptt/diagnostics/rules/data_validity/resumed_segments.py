@@ -16,19 +16,22 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ptt.diagnostics.evidence import Evidence
+from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.run_end import CONSEQUENCE
 from ptt.diagnostics.evidence.segments import Overlap
 from ptt.diagnostics.evidence.validity import Extent
 from ptt.diagnostics.model import LIKELY, Link, Severity
 from ptt.diagnostics.rules.data_validity import extent
 from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Verdict, by_kind, rule
+from ptt.diagnostics.wording import shortened
 
 MIN_CHAIN = 3  # resumes: one or two are a node or a time limit
 WASTED = 0.2  # of the steps that were computed
 MAX_RAISED = 3  # exceptions that are quoted
 MAX_QUOTE = 90  # characters of one
-TRANSPORT = re.compile(r"(?i)connect|disconnect|time.?d?.?out|\bHTTP|protocol|network|socket|unavailable|server")
-"""Exceptions of a request to something outside of the trainer."""
+NAME = re.compile(r"(?:\w+\.)*(\w+)")  # of the exception's class, behind its modules
+TRANSPORT = re.compile(r"(?i)connect|time.?d?.?out|http|protocol|network|socket|unavailable|server")
+"""Names of exceptions of a request to something outside of the trainer."""
 UNCAUGHT = "one request of one sample that fails, which nothing catches: it ends the whole step and the run with it"
 CAUSES = ("the run was killed and resumed from a checkpoint before its last step",)
 MIN_STEPS = 2.0  # recorded twice: a single step is the saved one, logged again
@@ -84,7 +87,7 @@ def _metrics(evidence: Evidence, logged: list[Overlap], limits: Limits) -> Findi
     again = sum(overlap.steps for overlap in logged)
     computed = again + evidence.run.step_count
     chain = len(logged) >= MIN_CHAIN and again >= WASTED * computed
-    raised = _raised(evidence) if chain else ()
+    raised = _raised(evidence, last) if chain else ()
     often = f"{len(logged)} times the run began again from an earlier step: {again} of the {computed} steps that it "
     return Finding(
         severity=Severity.MEDIUM if chain else Severity.LOW,
@@ -106,7 +109,7 @@ def _metrics(evidence: Evidence, logged: list[Overlap], limits: Limits) -> Findi
                 "metrics only: each curve has one value a step, the later file's; alarms at these steps come from it",
             ),
         },
-        causes=(*((UNCAUGHT,) if any(map(TRANSPORT.search, raised)) else ()), *CAUSES),
+        causes=(*((UNCAUGHT,) if any(map(_of_request, raised)) else ()), *CAUSES),
         confirm=("read the last lines of each segment: is it one exception that comes back?",) if chain else (),
         next=(
             "catch what fails in one sample, and leave that sample out; or save more often",
@@ -117,17 +120,28 @@ def _metrics(evidence: Evidence, logged: list[Overlap], limits: Limits) -> Findi
     )
 
 
-def _raised(evidence: Evidence) -> tuple[str, ...]:
-    """Return the exceptions that the run's consoles hold, each once, without those that only report another."""
-    raised = (event.text for event in evidence.events if event.kind == "exception" and not event.aside)
-    return tuple(dict.fromkeys(text for text in raised if not CONSEQUENCE.search(text)))
+def _raised(evidence: Evidence, last: int) -> tuple[Event, ...]:
+    """Return the exceptions up to the last resume, each once, without those that only report another.
+
+    Where the console names no steps, all that it holds.
+    """
+    raised = [event for event in evidence.events if event.kind == "exception" and not event.aside]
+    if any(event.step is not None for event in raised):
+        raised = [event for event in raised if event.step is not None and event.step <= last]
+    own = {event.text: event for event in reversed(raised) if not CONSEQUENCE.search(event.text)}
+    return tuple(reversed(own.values()))
 
 
-def _ended_by(raised: Sequence[str]) -> Iterator[str]:
+def _of_request(event: Event) -> bool:
+    name = NAME.match(event.text)
+    return name is not None and TRANSPORT.search(name[1]) is not None
+
+
+def _ended_by(raised: Sequence[Event]) -> Iterator[str]:
     if raised:
-        told = "; ".join(f'"{text[:MAX_QUOTE]}"' for text in raised[:MAX_RAISED])
-        yield f"between them the console shows {told}"
-    if any(map(TRANSPORT.search, raised)):
+        told = "; ".join(f'"{shortened(event.text, MAX_QUOTE)}"' for event in raised[:MAX_RAISED])
+        yield f"{'the console, without steps,' if raised[0].step is None else 'between them the console'} shows {told}"
+    if any(map(_of_request, raised)):
         yield f"{LIKELY}{UNCAUGHT}"
 
 

@@ -1,7 +1,8 @@
 """This run shows a KL to the reference that never changes while the policy is trained.
 
 What: every logged KL to the reference is exactly 0, in a log that shows small numbers, while the learning rate is above
-0. Or every one of ten and more is the same other number of four digits and more: high where the loss is one number too.
+0. Or every one of ten and more is the same other number of four digits and more: high where the loss is one number too,
+and not 0.
 Why it matters: training moves a policy away from its reference, and another batch has another KL. A KL that never
 changes was not measured anew, or nothing is trained: the distance is unknown, not healthy.
 What it is not: a run whose KL coefficient is 0 and whose writer logs the term anyway. TRL logs no KL then.
@@ -28,6 +29,7 @@ MOVED_LIMIT = 0.0  # share of the logged values: a single one above 0 proves it 
 MIN_TRAINED_SHARE = 0.5  # of the logged learning rates above 0
 MIN_EQUAL = 10  # logged values
 MIN_DIGITS = 4  # of a value that never changes: 0.02 may be many values, rounded
+ROUNDED_STEPS = 256  # of a factor of 2 in bfloat16: a value on one of them may be many, rounded
 
 
 @requires_metric("kl/ref", what="KL to the reference", enable=ENABLE)
@@ -62,15 +64,19 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _digits(value: float) -> int:
-    """Return how many digits of a number tell something, as it was logged."""
-    return len(f"{value:.9e}".partition("e")[0].replace(".", "").strip("-0"))
+    """Return how many digits of a number tell something, as it was logged: none of what bfloat16 holds exactly."""
+    single = np.float32(value)
+    if (np.frexp(single)[0] * ROUNDED_STEPS).is_integer():
+        return 0
+    return len(str(single).partition("e")[0].replace(".", "").strip("-0"))
 
 
 def _constant(series: Series, evidence: Evidence, limits: Limits) -> Finding:
     steps, values = series.finite()
     loss = logged_loss(evidence, minimum=MIN_EQUAL)
-    equal = isinstance(loss, Series) and float(np.ptp(loss.finite()[1])) == 0.0
-    told = f", and the loss {sig(float(loss.finite()[1][0]))}" if isinstance(loss, Series) and equal else ""
+    losses = loss.finite()[1] if isinstance(loss, Series) else np.zeros(1)
+    equal = bool(losses[0] != 0.0 and np.ptp(losses) == 0.0)  # centred advantages give a loss of 0, trained or not
+    told = f", and the loss {sig(float(losses[0]))}" if equal else ""
     return Finding(
         severity=Severity.HIGH if equal else Severity.MEDIUM,
         claim=f"The KL to the reference is exactly {values[0]:.9g} at all {len(values)} logged steps{told}: "
