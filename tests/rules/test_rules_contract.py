@@ -22,6 +22,7 @@ from ptt.diagnostics.rules import LIMITS, RULES, tool_tail_growth
 from ptt.diagnostics.rules.interface import Rule
 
 SHARED = {
+    "within_limits",
     "__init__",
     "comes_and_goes",
     "faulty_samples",
