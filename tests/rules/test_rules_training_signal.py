@@ -342,6 +342,8 @@ def test_steps_that_sample_and_log_no_update_are_told_with_the_count_that_decide
     found = broken(judged("steps-without-update", logged, settings=settings), severity=Severity.MEDIUM)
     assert "batch/solve_partial below 2 (filter.min_partial_tasks=2)" in found.claim
     drawn = np.random.default_rng(3).random(120) < 0.6
+    empty = {"foo": series_of("foo", np.full(120, np.nan))}
+    assert broken(judged("steps-without-update", without_updates(drawn) | empty)).evidence["told_apart_by"] is None
     assert broken(judged("steps-without-update", without_updates(drawn))).evidence["told_apart_by"] is None
 
 

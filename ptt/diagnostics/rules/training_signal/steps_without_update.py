@@ -112,7 +112,7 @@ def _dividers(known: Iterable[Series], skipped: IntArray, updated: IntArray) -> 
     for series in known:
         steps, values = series.finite()
         below, above = values[np.isin(steps, skipped)], values[np.isin(steps, updated)]
-        whole = np.array_equal(values, np.round(values)) and values.min() >= 0 and values.max() <= MAX_LEVEL
+        whole = np.array_equal(values, np.round(values)) and not np.any((values < 0) | (values > MAX_LEVEL))
         if whole and len(below) and len(above) and below.max() < above.min():
             yield _Divider(series=series, bound=float(above.min()))
 
