@@ -226,6 +226,14 @@ def test_dynamic_sampling_on_a_shaped_reward_explains_its_fall(tmp_path: Path) -
         assert ("group filter on the shaped reward" in found.likely_cause) == on
 
 
+def test_of_several_settings_that_are_on_the_first_by_name_is_told(tmp_path: Path) -> None:
+    switches = "".join(
+        f"{name}:\n  use_dynamic_sampling: true\n  reward_shaping: {{enabled: true}}\n" for name in "fedcba"
+    )
+    found = found_in(tmp_path, fell, config_yaml=switches)["reward-fell"]
+    assert "a.use_dynamic_sampling and a.reward_shaping.enabled are on" in str(found.context)
+
+
 @pytest.mark.parametrize("booked", [True, False])
 def test_a_source_that_is_never_short_while_another_loses_all_is_booked_wrongly(booked: bool, tmp_path: Path) -> None:
     def row(step: int) -> Row:
