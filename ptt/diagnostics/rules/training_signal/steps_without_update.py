@@ -2,7 +2,8 @@
 
 What: of the steps between the first and the last update, a twentieth or more (medium from a fifth on) log what was
 sampled and no gradient norm, loss, learning rate or clip fraction at all, in three stretches or more that no pattern
-repeats. Named beside it is the count that tells these steps from the others without an exception, and the setting of that value.
+repeats. Named beside it is the count that tells these steps from the others without an exception, and the setting of
+that value.
 Why it matters: what these steps sampled is thrown away, and the curves do not show it: progress by step looks slow,
 and is taken for a policy that does not learn.
 What it is not: updates by a schedule, or ones that begin late; lost lines; steps of system metrics only.
