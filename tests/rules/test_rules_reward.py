@@ -911,13 +911,19 @@ def test_learning_over_epochs_is_no_revision_of_the_reward(reward: Array) -> Non
 
 
 @pytest.mark.parametrize(
-    ("tool", "calls", "told"), [("visit_tool", 60, True), ("visit_tool", 6, False), ("run", 60, False)]
+    ("tool", "calls", "part", "told"),
+    [
+        ("visit_tool", 60, "visit_tool_reward_func", True),
+        ("visit_tool", 6, "visit_tool_reward_func", False),
+        ("run", 60, "visit_tool_reward_func", False),
+        ("search", 60, "search_hop3_bonus", False),  # it asks for more than a call
+    ],
 )
-def test_a_part_named_after_a_tool_that_is_called_and_never_paid(tool: str, calls: int, told: bool) -> None:
+def test_a_part_named_after_a_tool_that_is_called_and_never_paid(tool: str, calls: int, part: str, told: bool) -> None:
     counts = Counts(name=f"calls of {tool}", steps=np.arange(1, 7), hits=np.full(6, calls / 6), trials=np.full(6, 20.0))
     tools = {tool: Tool(name=tool, calls=counts, failures=None)}
     called = Environment(split="train", trajectories=120, steps=6, calls=calls, tools=tools)
-    parts = made(parts={"correctness": RIGHT, "visit_tool_reward_func": np.zeros(STEPS)})
+    parts = made(parts={"correctness": RIGHT, part: np.zeros(STEPS)})
     found = finding(run("constant-component", replace(parts, environment=called)))
     assert (found.severity is Severity.HIGH) == told
     assert ("does not see these calls" in found.claim) == told
