@@ -85,11 +85,12 @@ def _misbooked(metric: EvalMetric, evidence: Evidence, gap: float) -> Finding | 
     if own is None or min(ahead.significant_sign, risen.significant_sign) <= 0 or np.ptp(own.finite()[1]) or not other:
         return None
     lost = counts[other].finite()[1]
+    most, late = float(lost.max()), float(np.median(lost[-LAST_COUNTS:]))
     return Finding(
         severity=Severity.MEDIUM,
         claim=f"{seen} falls ({sig(float(mine[0]))} → {sig(float(mine[-1]))}) while {held_out}, of the same source, "
         f"rises ({sig(float(theirs[0]))} → {sig(float(theirs[-1]))}); all samples that are left out are missing from "
-        f"{other} ({sig(float(lost.max()))} → {sig(float(np.median(lost[-LAST_COUNTS:])))} a step), none from {named[1]}",
+        f"{other} ({sig(most)} → {sig(late)} a step), none from {named[1]}",
         context=(f"{LIKELY}{MISBOOKED}",),
         observed=ahead.amount / level,
         limit=gap,

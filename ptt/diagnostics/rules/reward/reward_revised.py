@@ -151,7 +151,7 @@ def _raised_by_epoch(reward: Series, epoch: Series) -> Change | None:
 def _is_learnt(table: FloatArray) -> bool:
     """Return whether what rows gain from epoch to epoch goes with p(1 - p), as in logistic learning.
 
-    table: rewards, (epochs, rows). p is the reward between two epochs, in the range of 0 to 1, or a wider one of theirs.
+    table: rewards, (epochs, rows). p is the reward between two epochs, in 0 to 1 or a wider range of theirs.
     """
     gains, between = np.diff(table, axis=0), (table[1:] + table[:-1]) / 2
     lowest, highest = min(0.0, float(table.min())), max(1.0, float(table.max()))
