@@ -193,7 +193,10 @@ def test_logged_versions_of_the_trained_samples_tell_the_lag_and_a_full_queue() 
     wide = sizes | {"buffer.queue.capacity": 102_400}
     assert not broken(judged("stale-rollouts", {}, other=versions(full), settings=wide)).context
     healthy(judged("stale-rollouts", {}, other=versions(np.full(STEPS, 2.0))))
-    later = {name: replace(one, steps=one.steps + 500, values=at + 470.0) for name, one in versions(full).items()}
+    later = {
+        name: replace(one, steps=one.steps + 500, values=at.astype(np.float64) + 470.0)
+        for name, one in versions(full).items()
+    }
     assert broken(judged("stale-rollouts", {}, other=later)).observed == 29  # never once fresh
     not_judged(
         judged("stale-rollouts", {}, other=versions(np.linspace(0.5, STEPS / 2, STEPS)))
