@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -240,15 +240,28 @@ def test_dynamic_sampling_on_a_shaped_reward_explains_its_fall(tmp_path: Path) -
         assert ("group filter on the shaped reward" in found.likely_cause) == on
 
 
-@pytest.mark.parametrize("booked", [True, False])
-def test_a_source_that_is_never_short_while_another_loses_all_is_booked_wrongly(booked: bool, tmp_path: Path) -> None:
+def test_of_several_settings_that_are_on_the_first_by_name_is_told(tmp_path: Path) -> None:
+    switches = "".join(
+        f"{name}:\n  use_dynamic_sampling: true\n  reward_shaping: {{enabled: true}}\n" for name in "fedcba"
+    )
+    found = found_in(tmp_path, fell, config_yaml=switches)["reward-fell"]
+    assert "a.use_dynamic_sampling and a.reward_shaping.enabled are on" in str(found.context)
+
+
+@pytest.mark.parametrize(("booked", "others"), [(True, ()), (True, ("code",)), (True, ("qa",)), (False, ())])
+def test_a_source_that_is_never_short_while_another_loses_all_is_booked_wrongly(
+    booked: bool, others: Sequence[str], tmp_path: Path
+) -> None:
     def row(step: int) -> Row:
-        short = {"env/math/total_episodes": 128, "env/chat/total_episodes": 96 - step // 2 - 16 * (step % 2)}
+        chat = 96 - step // 2 - 16 * (step % 2)
+        beside = {"code": 20 + 40 * (step % 2), "qa": 150 - chat}  # short as well; what chat loses
+        beside = {f"env/{name}/total_episodes": beside[name] for name in others}
+        short = {"env/math/total_episodes": 128, "env/chat/total_episodes": chat} | beside
         left = short if booked else dict.fromkeys(short, 128)
         rewards = {"env/math/reward/total": 0.65 - 0.001 * step, "env/chat/reward/total": 0.5}
         tested = {"test/env/math/reward/total": 0.6 + 0.004 * step} if step % 5 == 0 else {}
         return left | rewards | tested
 
     found = found_in(tmp_path, row).get("split-gap")
-    assert (found is not None) == booked
+    assert (found is not None) == (booked and not others)
     assert found is None or "booked under another source" in found.likely_cause

@@ -70,6 +70,21 @@ def test_what_came_back_is_told_so_and_weighs_less(
     assert "stays" not in found.claim
 
 
+def test_a_kl_of_unknown_unit_is_medium_unless_it_is_too_much_for_any_and_weighs_less_once_back() -> None:
+    rose = np.linspace(0.2, 0.8, 600) + noisy(0.01, 600)
+    for high, lasting, severity in (
+        (0.6, False, Severity.LOW),
+        (3.0, True, Severity.MEDIUM),
+        (100.0, True, Severity.CRITICAL),
+    ):
+        values = noisy(0.05, 600)
+        values[100 : None if lasting else 140] = noisy(high, len(values[100 : None if lasting else 140]))
+        verdict = BY_ID["kl-over-target"].run(evidence_of(metrics={"kl/ref": values, "reward/mean": rose}))
+        assert isinstance(verdict, Broken)
+        assert verdict.findings[0].severity is severity
+        assert "does not say whether" in verdict.findings[0].claim
+
+
 def test_a_clip_fraction_that_is_all_but_always_zero_is_judged() -> None:
     values = np.zeros(1000)
     values[[10, 500, 900]] = 0.01

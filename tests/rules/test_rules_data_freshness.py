@@ -14,6 +14,7 @@ from rule_cases import BY_ID, broken, healthy, judged, jump, level, not_judged
 
 import ptt
 from ptt.diagnostics.evidence.algorithm import Algorithm, Family
+from ptt.diagnostics.evidence.machines import Event
 from ptt.diagnostics.evidence.mismatch import Freshness, gather_freshness
 from ptt.diagnostics.evidence.mismatch_causes import sign
 from ptt.diagnostics.evidence.series import Series
@@ -119,9 +120,23 @@ def test_a_lag_that_leaps_to_the_number_of_steps_is_a_count_that_starts_over(old
     assert found.severity is (Severity.HIGH if old else Severity.MEDIUM)
     assert found.evidence["steps_affected"] == 2
     assert ("bookkeeping" in found.likely_cause) is not old
+    later = np.arange(STEPS) + 500
+    resumed = {"staleness/mean": series_of("staleness/mean", np.where(lag > 30, later, lag), steps=later.tolist())}
+    assert broken(judged("stale-rollouts", resumed)).evidence["steps_affected"] == 2
     lag[41] = 42.0  # not for a single step
     lag[75] = 30.0  # nor to the number of steps
     healthy(judged("stale-rollouts", lagging(lag)))
+
+
+def test_a_single_straggler_is_no_count_that_starts_over() -> None:
+    lag = level(1.5)
+    lag[10] = 9.5
+    healthy(judged("stale-rollouts", lagging(lag)))
+    again = Event(step=10, kind="restart", text="restarted", source="console.log")
+    run = run_of(last_step=STEPS)
+    broken(judged("stale-rollouts", lagging(lag), events=(again,), run=run), severity=Severity.MEDIUM)
+    lag[10], lag[60] = 1.5, 60.5
+    broken(judged("stale-rollouts", lagging(lag)), severity=Severity.MEDIUM)
 
 
 def test_a_run_that_breaks_from_staleness_breaks_there_first(tmp_path: Path) -> None:
@@ -179,6 +194,11 @@ def test_logged_versions_of_the_trained_samples_tell_the_lag_and_a_full_queue() 
     for unlike in (sizes | {"buffer.queue.capacity": 102_400}, other):
         assert not broken(judged("stale-rollouts", {}, other=versions(full), settings=unlike)).context
     healthy(judged("stale-rollouts", {}, other=versions(np.full(STEPS, 2.0))))
+    later = {
+        name: replace(one, steps=one.steps + 500, values=at.astype(np.float64) + 470.0)
+        for name, one in versions(full).items()
+    }
+    assert broken(judged("stale-rollouts", {}, other=later)).observed == 29  # never once fresh
     not_judged(
         judged("stale-rollouts", {}, other=versions(np.linspace(0.5, STEPS / 2, STEPS)))
     )  # counts every other step

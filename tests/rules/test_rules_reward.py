@@ -139,6 +139,7 @@ STYLE = noisy(0.7, sd=0.05, seed=13)
 PAID, SPREAD, SCALE = noisy(0.7, sd=0.05, seed=11), noisy(0.4, sd=0.05, seed=12), np.where(LATE, 100.0, 1.0)
 EPOCHS = np.repeat([1.0, 2.0, 3.0], 40)
 BY_ROW = np.tile(np.random.default_rng(5).choice([0.0, 0.1, 0.45], 40), 3) + noisy(0.0, count=120)
+LOGITS = np.random.default_rng(6).uniform(-1.0, 0.6, 40)
 ALIKE = np.isin(np.arange(STEPS), STEPS - np.array([4, 9, 15]))  # steps whose samples all earn the same
 PAYS = np.where(LATE, noisy(0.5, sd=0.05, seed=14), 0.0)
 PAYS_STD = np.sqrt(0.01 * FORM * (1 - FORM) + PAYS * (1 - PAYS))
@@ -907,6 +908,7 @@ def test_a_fall_is_explained_by_an_outcome_only_where_that_one_did_not_fall_too(
     [
         np.minimum(BY_ROW + 0.15 * EPOCHS, 0.5),  # what was solved gains no more
         np.linspace(0, 1, 120),
+        1 / (1 + np.exp(-np.tile(LOGITS, 3) - np.arange(120) * 0.9 / 40)),  # each logit grows alike
         noisy(0.3, sd=0.15, count=120) + 0.15 * EPOCHS,  # rows in another order
     ],
 )
@@ -915,13 +917,19 @@ def test_learning_over_epochs_is_no_revision_of_the_reward(reward: Array) -> Non
 
 
 @pytest.mark.parametrize(
-    ("tool", "calls", "told"), [("visit_tool", 60, True), ("visit_tool", 6, False), ("run", 60, False)]
+    ("tool", "calls", "part", "told"),
+    [
+        ("visit_tool", 60, "visit_tool_reward_func", True),
+        ("visit_tool", 6, "visit_tool_reward_func", False),
+        ("run", 60, "visit_tool_reward_func", False),
+        ("search", 60, "search_hop3_bonus", False),  # it asks for more than a call
+    ],
 )
-def test_a_part_named_after_a_tool_that_is_called_and_never_paid(tool: str, calls: int, told: bool) -> None:
+def test_a_part_named_after_a_tool_that_is_called_and_never_paid(tool: str, calls: int, part: str, told: bool) -> None:
     counts = Counts(name=f"calls of {tool}", steps=np.arange(1, 7), hits=np.full(6, calls / 6), trials=np.full(6, 20.0))
     tools = {tool: Tool(name=tool, calls=counts, failures=None)}
     called = Environment(split="train", trajectories=120, steps=6, calls=calls, tools=tools)
-    parts = made(parts={"correctness": RIGHT, "visit_tool_reward_func": np.zeros(STEPS)})
+    parts = made(parts={"correctness": RIGHT, part: np.zeros(STEPS)})
     found = finding(run("constant-component", replace(parts, environment=called)))
     assert (found.severity is Severity.HIGH) == told
     assert ("does not see these calls" in found.claim) == told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -343,10 +344,13 @@ def test_a_reward_that_rose_from_below_0_did_not_fall_by_ending_under_half_of_it
 TASKS = np.random.default_rng(7).integers(0, 5, 120)  # of four prompts, how many are partly solved
 
 
-def without_updates(updated: NDArray[np.bool_]) -> dict[str, Series]:
+SAMPLED = ("score/mean", "response_length/mean", "prompt_length/mean")
+
+
+def without_updates(updated: NDArray[np.bool_], beside: Sequence[str] = SAMPLED) -> dict[str, Series]:
     """Return what a run logs that samples at each step, and trains at some."""
     partly = {"batch/solve_partial": series_of("batch/solve_partial", TASKS.astype(float))}
-    every = {name: series_of(name, level(0.5, 120, seed=seed)) for seed, name in enumerate("abc")}
+    every = {name: series_of(name, level(0.5, 120, seed=seed)) for seed, name in enumerate(beside)}
     steps = (np.flatnonzero(updated) + 1).tolist()
     shown = {"grad_norm": series_of("grad_norm", level(0.3, 120)[updated], steps=steps)}
     return {**partly, **every, **shown}
@@ -358,12 +362,28 @@ def test_steps_that_sample_and_log_no_update_are_told_with_the_count_that_decide
     found = broken(judged("steps-without-update", logged, settings=settings), severity=Severity.MEDIUM)
     assert "batch/solve_partial below 2 (filter.min_partial_tasks=2)" in found.claim
     drawn = np.random.default_rng(3).random(120) < 0.6
+    empty = {"foo": series_of("foo", np.full(120, np.nan))}
+    assert broken(judged("steps-without-update", without_updates(drawn) | empty)).evidence["told_apart_by"] is None
     assert broken(judged("steps-without-update", without_updates(drawn))).evidence["told_apart_by"] is None
 
 
 @pytest.mark.parametrize(
-    "updated", [np.arange(120) % 4 == 0, np.arange(120) >= 40, np.arange(120) != 60, np.ones(120, bool)]
+    "updated",
+    [
+        np.arange(120) % 4 == 0,
+        np.arange(120) % 3 != 0,
+        np.arange(120) >= 40,
+        (np.arange(120) < 50) | (np.arange(120) >= 85),
+        np.arange(120) != 60,
+        np.ones(120, bool),
+    ],
 )
 def test_a_schedule_a_late_start_and_a_lost_line_are_no_skipped_updates(updated: NDArray[np.bool_]) -> None:
     healthy(judged("steps-without-update", without_updates(updated)))
     not_judged(judged("steps-without-update", {"reward/mean": level(0.4)}))
+
+
+def test_steps_that_log_the_machine_alone_sampled_nothing() -> None:
+    drawn = np.random.default_rng(3).random(120) < 0.6
+    logged = without_updates(drawn, ("gpu_util", "cpu_mem_gb", "temperature"))
+    healthy(judged("steps-without-update", logged))

@@ -463,7 +463,7 @@ def _of_settings(around: Around) -> Iterator[Sign]:
     off = {key for key, value in settings.items() if SWITCHES.search(key) and str(value).lower() in ("false", "0")}
     if filtered is not None and str(filtered[1]) in SHAPED and not off:
         yield _sign("filter_metric", setting=f"{filtered[0]}={filtered[1]}")
-    on = {key for key, value in settings.items() if value is True}
+    on = [key for key in sorted(settings) if settings[key] is True]
     sampled, shaped = (next((key for key in on if found.search(key)), None) for found in (DYNAMIC, SHAPING))
     if filtered is None and sampled is not None and shaped is not None:
         yield _sign("filter_metric", setting=f"{sampled} and {shaped} are on, and no other metric to filter by is set")

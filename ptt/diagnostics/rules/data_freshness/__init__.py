@@ -22,6 +22,7 @@ from ptt.diagnostics.statistics.mismatch_shape import HEAD, MismatchShape
 from ptt.diagnostics.wording import pct, sig
 
 MIN_STEPS: Final = 6  # recorded steps with a lag: fewer show no pattern
+COUNT_ORIGIN: Final = 1.0  # versions that count from 0 beside steps that count from 1; more behind is a lag
 LAG_LIMIT: Final = 8.0  # versions; see the source in stale_rollouts.py
 LOGGED_VERSION: Final = re.compile(
     r"(?i)(?:^|/)(?:samples?|experiences?|batch|train(?:ed)?)/(?:model|policy|weights?|param)_?versions?(?:/(?:mean|avg))?$"
@@ -68,7 +69,8 @@ def _behind(series: Series) -> Series | None:
     if not VERSIONS_PER_STEP[0] <= pace <= VERSIONS_PER_STEP[1]:
         return None
     behind = steps - versions
-    return finite_series("staleness/mean", steps, behind - behind.min(), raw_name=f"steps behind, by {series.raw_name}")
+    origin = min(float(behind.min()), COUNT_ORIGIN)
+    return finite_series("staleness/mean", steps, behind - origin, raw_name=f"steps behind, by {series.raw_name}")
 
 
 def stale_steps(lag: Series, *, limit: float = LAG_LIMIT, share: float = STALE_SHARE) -> IntArray:

@@ -24,6 +24,7 @@ import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.baseline_shift import lasting_rise
+from ptt.diagnostics.evidence.excursions import RESTART, happened_at
 from ptt.diagnostics.evidence.mismatch_causes import sign
 from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import LIKELY, Link, Severity
@@ -52,6 +53,7 @@ FULL = 0.15  # of the batches that a queue holds: the lag is no further off that
 MIN_FALL = 3.0  # by this factor at each sync: fresh weights are as near as the engine's arithmetic allows
 LOGGED = {"logp_abs_mean": LOGP_ABS, "kl": KL}  # engine-mismatch's limits
 COUNT_SLACK = 2.0  # versions: whether steps and versions count from 0 or from 1
+FAR_FACTOR = 4.0  # times the limit: no single straggler, whose lag may happen to be the number of steps
 MAX_TOLD = 5  # steps that are named
 LEAPS_WITH = ("mismatch/kl", "mismatch/logp_abs_mean", "kl/old", "clip/frac")
 WRONG_COUNT = "a count of versions that a restart does not restore: bookkeeping, and no old weights"
@@ -90,7 +92,7 @@ def _by_versions(evidence: Evidence, limits: Limits) -> Verdict:
     steps, lags = lag.finite()
     stale = stale_steps(lag, limit=limit, share=limits["share"])
     if not len(stale):
-        if len(anew := _counted_anew(lag, limit)):
+        if len(anew := _counted_anew(evidence, lag, limit)):
             return _of_count(evidence, lag, anew, limit)
         average = f"{sig(float(lags.mean()))} versions behind on average, {sig(lags.max())} at most"
         return Healthy(reason=f"the trained sequences are {average}")
@@ -173,13 +175,24 @@ def _queue(evidence: Evidence, lag: Series) -> tuple[str, ...]:
     return ()
 
 
-def _counted_anew(lag: Series, limit: float) -> IntArray:
-    """Return the places of single steps at which the lag is the number of steps since the start; (n,)."""
+def _counted_anew(evidence: Evidence, lag: Series, limit: float) -> IntArray:
+    """Return the places of single steps at which the lag is the number of steps since the start; (n,).
+
+    One that is little above the limit and at no known restart may be a straggler, and is none of them.
+    """
     steps, lags = lag.finite()
     fresh = np.concatenate(([False], lags <= limit, [False]))
     usual = float(np.median(lags[lags <= limit])) if (lags <= limit).any() else 0.0
-    since_start = np.abs(lags - (steps - steps[0])) <= usual + COUNT_SLACK
-    return np.flatnonzero((lags > limit) & since_start & fresh[:-2] & fresh[2:])
+    of_run, of_log = np.abs(lags - steps), np.abs(lags - (steps - steps[0]))  # a log may begin where the run resumed
+    since_start = np.minimum(of_run, of_log) <= usual + COUNT_SLACK
+    places = np.flatnonzero((lags > limit) & since_start & fresh[:-2] & fresh[2:])
+    if len(places) != 1 or lags[places[0]] > FAR_FACTOR * limit:
+        return places
+    happened = happened_at(
+        evidence.metrics, evidence.other, evidence.run, evidence.evaluation, evidence.events, evidence.segments
+    )
+    restarts = happened.get(RESTART, steps[:0])
+    return places[np.isin(steps[places], np.concatenate([restarts, restarts + 1]))]
 
 
 def _of_count(evidence: Evidence, lag: Series, anew: IntArray, limit: float) -> Finding:

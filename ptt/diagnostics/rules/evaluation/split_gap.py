@@ -3,8 +3,8 @@
 What: a public figure minus the private one of the same name, or a training figure minus its held-out counterpart, grew
 over the run by at least 15% of the figure's level: its straight line rises (p < 0.001), or its thirds lie ten times the
 noise apart. A held-out figure that was ahead at first counts as level. Or the other way about: a source's evaluation
-rises and its training figure falls, while its samples are never short of the most there were and another source loses a
-quarter of its own: what is left out is booked under the wrong source.
+rises and its training figure falls, while its samples are never short of the most there were and one other source alone
+loses a quarter of its own, and with it the sum of all: what is left out is booked under the wrong source.
 Why it matters: the gain is on the split that was trained on or tuned against. The public figure no longer shows how
 good the policy is on unseen tasks.
 What to do: choose checkpoints by the held-out split; check how often the public one was used to tune prompts, rewards
@@ -14,15 +14,17 @@ reusable holdout (Science 349, 2015), on what tuning against one test set does.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.evaluation import EvalMetric
+from ptt.diagnostics.evidence.series import Series
 from ptt.diagnostics.model import LIKELY, Link, Severity
 from ptt.diagnostics.rules.evaluation import figures_with
-from ptt.diagnostics.rules.interface import EVERY, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
+from ptt.diagnostics.rules.interface import EVERY, Broken, Finding, Healthy, Limits, NotJudged, Verdict, requires, rule
 from ptt.diagnostics.rules.single_series import aligned
 from ptt.diagnostics.statistics.arrays import FloatArray, IntArray
 from ptt.diagnostics.statistics.small_sample import MIN_POINTS, estimate_change
@@ -34,6 +36,8 @@ SOURCE = re.compile(r"((?:env|data|task|domain)/[\w.-]+)/")
 COUNTED = re.compile(r"((?:env|data|task|domain)/[\w.-]+)/(?:total_episodes|num_(?:samples|episodes|rollouts)|count)$")
 ALL_SOURCES = ("env/all", "data/all", "task/all", "domain/all")
 LOSES = 0.25  # of the most samples a step, on average
+FALLS_WITH = 0.5  # of what the short source loses, at least, the sum of all sources must lose
+LAST_COUNTS = 10  # logged steps whose median is told
 MISBOOKED = (
     "samples booked under another source: groups are left out and their list of sources is not, so that later ones "
     "move up; the policy forgot nothing"
@@ -45,19 +49,19 @@ Pair = tuple[str, str, IntArray, FloatArray, FloatArray]
 @requires(figures_with())
 def check(figures: Sequence[EvalMetric], evidence: Evidence, limits: Limits) -> Verdict:
     """Judge every pair of splits with points enough."""
-    misbooked = next((found for one in figures if (found := _misbooked(one, evidence, limits["gap"]))), None)
-    if misbooked is not None:
-        return misbooked
+    found = [finding for one in figures if (finding := _misbooked(one, evidence, limits["gap"])) is not None][:1]
     pairs = [*_published(figures), *_trained(figures)]
-    if not pairs:
+    if not pairs and not found:
         return NotJudged(
             reason="no figure is logged for two splits at six steps",
             missing=("the same figure of two splits",),
             enable="log one figure under one name for both splits: accuracy and eval_accuracy, or public and private",
         )
-    findings = [finding for pair in pairs if (finding := _grown(pair, limits["gap"])) is not None]
-    if findings:
-        return max(findings, key=lambda finding: (finding.observed or 0.0, finding.claim))
+    grown = [finding for pair in pairs if (finding := _grown(pair, limits["gap"])) is not None]
+    if grown:
+        found.append(max(grown, key=lambda finding: (finding.observed or 0.0, finding.claim)))
+    if found:
+        return Broken(findings=tuple(found))
     return Healthy(reason=f"the distance stays the same in {counted(len(pairs), 'pair(s)')} of splits")
 
 
@@ -73,23 +77,20 @@ def _misbooked(metric: EvalMetric, evidence: Evidence, gap: float) -> Finding | 
     if ahead is None or risen is None or ahead.amount < gap * level or mine[-1] >= mine[0]:
         return None
     counts = {
-        found[1]: one for raw, one in evidence.other.items() if (found := COUNTED.match(raw)) and len(one.finite()[1])
+        found[1]: one
+        for raw, one in evidence.other.items()
+        if (found := COUNTED.match(raw)) and found[1] not in ALL_SOURCES and len(one.finite()[1])
     }
-    own = counts.get(named[1])
-    short = {
-        name: one
-        for name, one in counts.items()
-        if name != named[1] and one.finite()[1].mean() < (1 - LOSES) * one.finite()[1].max()
-    }
-    if own is None or min(ahead.significant_sign, risen.significant_sign) <= 0 or np.ptp(own.finite()[1]) or not short:
+    own, other = counts.pop(named[1], None), _alone_short(counts)
+    if own is None or min(ahead.significant_sign, risen.significant_sign) <= 0 or np.ptp(own.finite()[1]) or not other:
         return None
-    other = next(name for name in sorted(short) if name not in ALL_SOURCES or len(short) == 1)
-    lost = short[other].finite()[1]
+    lost = counts[other].finite()[1]
+    most, late = float(lost.max()), float(np.median(lost[-LAST_COUNTS:]))
     return Finding(
         severity=Severity.MEDIUM,
         claim=f"{seen} falls ({sig(float(mine[0]))} → {sig(float(mine[-1]))}) while {held_out}, of the same source, "
         f"rises ({sig(float(theirs[0]))} → {sig(float(theirs[-1]))}); all samples that are left out are missing from "
-        f"{other} ({sig(float(lost.max()))} → {sig(float(np.median(lost[-10:])))} a step), none from {named[1]}",
+        f"{other} ({sig(most)} → {sig(late)} a step), none from {named[1]}",
         context=(f"{LIKELY}{MISBOOKED}",),
         observed=ahead.amount / level,
         limit=gap,
@@ -101,6 +102,19 @@ def _misbooked(metric: EvalMetric, evidence: Evidence, gap: float) -> Finding | 
         confirm=("count the samples of each source in one batch before and after groups are left out",),
         next=("read the figures of each source from the evaluation", "leave out groups and their labels together"),
     )
+
+
+def _alone_short(counts: Mapping[str, Series]) -> str | None:
+    """Return the one source that is short of its most samples, where the sum over sources is short with it."""
+    held = {name: one.finite() for name, one in counts.items()}
+    short = [name for name, (_, values) in held.items() if values.mean() < (1 - LOSES) * values.max()]
+    if len(short) != 1:
+        return None
+    steps = reduce(np.intersect1d, (at for at, _ in held.values()))
+    shared = {name: values[np.isin(at, steps)] for name, (at, values) in held.items()}
+    total, lost = np.sum(list(shared.values()), axis=0), shared[short[0]]
+    falls = len(steps) and total.max() - total.mean() >= FALLS_WITH * (lost.max() - lost.mean())
+    return short[0] if falls else None
 
 
 def _published(figures: Sequence[EvalMetric]) -> Iterator[Pair]:

@@ -55,6 +55,7 @@ KL_LIMIT = 0.3  # nats a token; see the source above
 TARGET_FACTOR = 2.0  # of the run's own target
 HIGH_FACTOR = 1.0 / 0.3  # times the limit: 1 nat a token
 CRITICAL_FACTOR = 2.0 / 0.3  # times: at 2 nats the typical token's probability has changed e^2-fold
+ANY_UNIT_FACTOR = 100.0  # times: too much for a whole answer, too, where nobody says what a value is the KL of
 GROWN_FACTOR = 1.5  # times the first values: a KL that grew by less was there before the first update
 FIRST_VALUES = 3  # logged values
 FIRST_STEP = 20  # a first log later than this may come after the policy left
@@ -97,9 +98,8 @@ def check(series: Series, evidence: Evidence, limits: Limits) -> Verdict:
     verb = "has stayed" if excess.ended is None else "lay"
     crept = not short and excess.peak <= CREPT_FACTOR * limit and _crept(series) and outcome(evidence) is Outcome.ROSE
     unsure = _is_of_unknown_unit(evidence) and outcome(evidence) is Outcome.ROSE
-    severity = (
-        Severity.MEDIUM if unsure else excess.severity((Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL)[grade])
-    )
+    grade = 0 if unsure and excess.peak <= ANY_UNIT_FACTOR * limit else grade
+    severity = excess.severity((Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL)[grade])
     per = "" if unsure else f" a {unit}"
     finding = Finding(
         severity=Severity.LOW if crept else severity,

@@ -30,6 +30,8 @@ MIN_VALUES: Final = 10.0  # logged steps: a part that is rarely earned may be mi
 PRICES: Final = PENALTY | REPETITION | {"error", "errors"}
 MIN_CALLED: Final = 20  # calls of one tool: fewer may all lack what the part asks for
 OF_CALLS: Final = frozenset({"tool", "tools", "call", "calls", "function", "func"})
+OF_PARTS: Final = frozenset({"use", "used", "reward", "rewards", "format", "mean"})
+"""Words of a part that is paid for calls of a tool; with any other it asks for more than the call."""
 UNSEEN: Final = "a scorer that looks for calls or their results in another form or role than the environment gives them"
 MAX_NAMED: Final = 4  # in a claim
 MOSTLY_ZERO: Final = 0.8  # of the logged steps
@@ -76,7 +78,7 @@ def _unseen(evidence: Evidence, silent: Mapping[str, Series]) -> Finding | None:
         for tool, found in tools.items():
             own = words_of(tool) - OF_CALLS
             made = int(found.calls.hits.sum())
-            if made >= MIN_CALLED and own and own <= words:
+            if made >= MIN_CALLED and own and own <= words <= own | OF_CALLS | OF_PARTS:
                 return _of_calls(silent, tool, made, one)
     return None
 

@@ -45,6 +45,7 @@ MIN_CHANGE = 0.2  # of the total's largest size
 MIN_EPOCH_ROWS = 20  # of each of at least two epochs: as many rewards that learning would have raised each by its own
 UNIFORM_FACTOR = 3.0  # times the spread of what rewards gained from epoch to epoch: their mean gain is more
 DIFFERENT_SHARE = 0.5  # of the gain: rewards of one epoch differ by more, and not along a course
+LEARNT_MISFIT = 1.1  # times the squared misfit of one gain for all: learning explains the gains as well
 CURVE_DEGREE = 3  # of the course that is taken out of an epoch: a smooth curve goes on alike in the next
 ENABLE = "log the total reward and the mean of each part at every step, as TRL does with several reward_funcs"
 
@@ -137,7 +138,7 @@ def _raised_by_epoch(reward: Series, epoch: Series) -> Change | None:
     places = np.arange(length)
     course = np.polynomial.Polynomial.fit(places, table[0], CURVE_DEGREE)(places)
     uniform = bool((mean >= UNIFORM_FACTOR * spread).all() and (gains > 0).all())
-    if not uniform or (table[0] - course).std() < DIFFERENT_SHARE * mean.max():
+    if not uniform or (table[0] - course).std() < DIFFERENT_SHARE * mean.max() or _is_learnt(table):
         return None
     told = f"each of {length} rewards is {sig(gains[0].min())} to {sig(gains[0].max())} higher in the second epoch than"
     return (
@@ -145,6 +146,20 @@ def _raised_by_epoch(reward: Series, epoch: Series) -> Change | None:
         float(mean[0]),
         f"{told} in the first, whatever it was",
     )
+
+
+def _is_learnt(table: FloatArray) -> bool:
+    """Return whether what rows gain from epoch to epoch goes with p(1 - p), as in logistic learning.
+
+    table: rewards, (epochs, rows). p is the reward between two epochs, in 0 to 1 or a wider range of theirs.
+    """
+    gains, between = np.diff(table, axis=0), (table[1:] + table[:-1]) / 2
+    lowest, highest = min(0.0, float(table.min())), max(1.0, float(table.max()))
+    left = (between - lowest) * (highest - between)
+    slopes = (gains * left).sum(axis=1, keepdims=True) / np.square(left).sum(axis=1, keepdims=True)
+    of_learning = np.square(gains - slopes * left).sum()
+    of_constant = np.square(gains - gains.mean(axis=1, keepdims=True)).sum()
+    return bool(of_learning <= LEARNT_MISFIT * of_constant)
 
 
 def _rescaled(reward: Series, spread: Series | None, parts: Parts | None) -> Change | None:

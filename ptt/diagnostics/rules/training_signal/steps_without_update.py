@@ -1,11 +1,12 @@
 """This run shows steps that sample and do not train: the step counter goes on, and no figure of an update is logged.
 
 What: of the steps between the first and the last update, a twentieth or more (medium from a fifth on) log what was
-sampled and no gradient norm, loss, learning rate or clip fraction at all, and neither at a regular distance. Named
-beside it is the count that tells these steps from the others without an exception, and the setting of that value.
+sampled and no gradient norm, loss, learning rate or clip fraction at all, in three stretches or more that no pattern
+repeats. Named beside it is the count that tells these steps from the others without an exception, and the setting of
+that value.
 Why it matters: what these steps sampled is thrown away, and the curves do not show it: progress by step looks slow,
 and is taken for a policy that does not learn.
-What it is not: an update every so many steps, or one that begins late; a log whose lines are lost.
+What it is not: updates by a schedule, or ones that begin late; lost lines; steps of system metrics only.
 What to do: see what the trainer does with a batch that a filter leaves too small; let it draw more prompts, or keep
 what is left for the next step.
 Source: rLLM issue 920 (a batch with too few partly solved tasks is discarded, and the step counts); the shares are our
@@ -22,6 +23,7 @@ import numpy as np
 from ptt.diagnostics.definitions import dataclass
 from ptt.diagnostics.evidence import Evidence
 from ptt.diagnostics.evidence.series import MIN_LOGGED, Series
+from ptt.diagnostics.metrics.name_words import words_of
 from ptt.diagnostics.model import Link, Severity
 from ptt.diagnostics.rules.interface import Finding, Healthy, Limits, NotJudged, Verdict, rule
 from ptt.diagnostics.rules.single_series import metric_evidence
@@ -32,9 +34,17 @@ OF_UPDATES: Final = ("grad_norm", "loss/policy", "loss/total", "lr", "clip/frac"
 SHARE: Final = 0.05  # of the steps: fewer may be lost lines
 MEDIUM_SHARE: Final = 0.2  # of the steps: one sampled batch in five teaches nothing
 MIN_SKIPPED: Final = 5  # steps
-MIN_BESIDE: Final = 3  # other series that are logged at the skipped steps as at the others: the writer was there
+MIN_STRETCHES: Final = 3  # of skipped steps: one or two are lost lines
+MIN_BESIDE: Final = 3  # series of what was sampled, logged at the skipped steps as at the others
+OF_SAMPLES: Final = frozenset({
+    "reward", "rewards", "score", "scores", "acc", "accuracy", "solve", "solved", "length", "lengths", "len", "turns",
+    "group", "groups", "task", "tasks", "prompt", "prompts", "response", "responses", "completion", "completions",
+    "sample", "samples", "episode", "episodes", "rollout", "rollouts", "traj", "trajectory", "trajectories",
+})  # fmt: skip
+"""Words of a series that tells what was sampled; memory, load and clocks are logged without a sample, too."""
 COVERED: Final = 0.95  # of the steps, by each of these
 SAME_GAP: Final = 0.8  # of the distances between updates, where these are more than a step: a schedule
+MAX_PERIOD: Final = 12  # distances between updates after which they repeat: a schedule of several
 MAX_LEVEL: Final = 1000.0  # a count of groups or tasks; what is larger is tokens or a clock
 
 
@@ -59,14 +69,20 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
             absent=not updates,
         )
     updated = np.unique(np.concatenate([series.steps for series in updates]))
-    others = [one for one in (*evidence.metrics.values(), *evidence.other.values()) if not one.logged]
+    others = [
+        one
+        for one in (*evidence.metrics.values(), *evidence.other.values())
+        if not one.logged and words_of(f"{one.name}/{one.raw_name}") & OF_SAMPLES
+    ]
     beside = [one for one in others if len(one.steps) > len(updated) and np.isin(updated, one.steps).mean() >= COVERED]
     sampled = np.unique(np.concatenate([np.zeros(0, np.int64), *(one.steps for one in beside)]))
     sampled = sampled[(sampled >= updated[0]) & (sampled <= updated[-1])]
     skipped = np.setdiff1d(sampled, updated)
     known = [one for one in beside if np.isin(sampled, one.steps).mean() >= COVERED]
     share = len(skipped) / max(1, len(sampled))
-    if len(known) < MIN_BESIDE or len(skipped) < MIN_SKIPPED or share < limits["share"] or _is_schedule(updated):
+    stretches = len(np.unique(np.searchsorted(updated, skipped)))
+    too_few = len(known) < MIN_BESIDE or len(skipped) < MIN_SKIPPED or stretches < MIN_STRETCHES
+    if too_few or share < limits["share"] or _is_schedule(updated):
         return Healthy(reason=f"{counted(len(updated), 'step(s)')} log an update, as what is sampled is logged")
     divider = _divider(known, skipped, updated)
     return Finding(
@@ -97,9 +113,13 @@ def check(evidence: Evidence, limits: Limits) -> Verdict:
 
 
 def _is_schedule(updated: IntArray) -> bool:
-    """Return whether updates come at a regular distance of more than a step."""
-    gaps, counts = np.unique(np.diff(updated), return_counts=True)
-    return bool(gaps[counts.argmax()] > 1 and counts.max() >= SAME_GAP * counts.sum())
+    """Return whether updates come at a regular distance of more than a step, or at distances that repeat."""
+    gaps = np.diff(updated)
+    sizes, counts = np.unique(gaps, return_counts=True)
+    if sizes[counts.argmax()] > 1 and counts.max() >= SAME_GAP * counts.sum():
+        return True
+    periods = (period for period in range(1, MAX_PERIOD + 1) if (gaps[:-period] > 1).any())
+    return any(float(np.mean((gaps[p:] == gaps[:-p])[gaps[:-p] > 1])) >= SAME_GAP for p in periods)
 
 
 def _divider(known: Iterable[Series], skipped: IntArray, updated: IntArray) -> _Divider | None:
@@ -112,7 +132,7 @@ def _dividers(known: Iterable[Series], skipped: IntArray, updated: IntArray) -> 
     for series in known:
         steps, values = series.finite()
         below, above = values[np.isin(steps, skipped)], values[np.isin(steps, updated)]
-        whole = np.array_equal(values, np.round(values)) and values.min() >= 0 and values.max() <= MAX_LEVEL
+        whole = np.array_equal(values, np.round(values)) and not np.any((values < 0) | (values > MAX_LEVEL))
         if whole and len(below) and len(above) and below.max() < above.min():
             yield _Divider(series=series, bound=float(above.min()))
 
