@@ -83,6 +83,12 @@ FORMS: dict[str, tuple[str, bytes, list[tuple[int | None, int, int]]]] = {
         {"type": "TOOL_CALL_END", "toolCallId": "a"},
         {"type": "TOOL_CALL_RESULT", "messageId": "n", "toolCallId": "a", "content": "1 kg", "role": "tool"},
     ]), [(1, 1, 0)]),
+    "starts_and_ends": ("events.jsonl", jsonl([
+        {"type": "user_message", "id": "u", "content": "weigh"},
+        {"type": "tool_start", "id": "a", "tool": "weigh", "input": {"of": 1}},
+        {"type": "tool_end", "id": "a", "tool": "weigh", "output": "stuck", "error": "stuck"},
+        {"type": "assistant_message", "id": "m", "content": "it is stuck"},
+    ]), [(2, 1, 1)]),
     "mcp": ("mcp.jsonl", jsonl([
         {"ts": 1, "message": {"jsonrpc": "2.0"} | told} for told in MCP
     ]), [(0, 1, 1)]),
