@@ -419,6 +419,7 @@ def test_rows_of_one_token_stand_for_episodes_that_never_ran(tmp_path: Path) -> 
         (["NCCL INFO NET/OFI Failed to initialize sendrecv protocol: no resources", "max_retries=3 for the server"],
          {"trouble/NCCL INFO NET OFI Failed to initialize": 1}),
         (["3 rollout timeouts"], {"timed_out/rollout timeouts": 3}),
+        (["rollouts skipped: 0, failed: 37", "0 errors, 0 skipped samples"], {"failed/rollouts skipped failed": 1}),
         (["Failed to parse gold solution:  316", "Failed to parse the model's answer"],
          {"unscored/Failed to parse gold solution": 1, "trouble/Failed to parse the model answer": 1}),
     ],
