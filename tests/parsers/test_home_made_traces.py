@@ -46,6 +46,10 @@ FORMS: dict[str, tuple[str, bytes, list[tuple[int | None, int, int]]]] = {
                  [(2, 2, 0), (1, 0, 0), (1, 0, 0)]),
     "mini_agi": ("response.json", runs(named("look", "execute_shell"), TOLD, named("end", "done")),
                  [(2, 1, 0), (1, 1, 0), (1, 1, 0)]),
+    "a_tag_in_prose": ("answers.jsonl", jsonl([
+        {"messages": [{"role": "assistant", "content": f"To list files run <command>ls</command> and read on {at}."}]}
+        for at in range(3)
+    ]), [(1, 0, 0)] * 3),
     "poly_gpt": ("response.json", runs(LEGACY, LEGACY, TOLD), [(2, 2, 0), (1, 0, 0), (1, 0, 0)]),
     "answers_in_lists_of_acts": ("response.json", runs(
         {"role": "assistant", "content": json.dumps({"plan": "look", "act": [["read", "a.py"], ["run", "b.py"]]})},
