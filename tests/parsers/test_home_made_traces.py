@@ -93,6 +93,10 @@ FORMS: dict[str, tuple[str, bytes, list[tuple[int | None, int, int]]]] = {
         {"type": "tool_end", "id": "a", "tool": "weigh", "output": "stuck", "error": "stuck"},
         {"type": "assistant_message", "id": "m", "content": "it is stuck"},
     ]), [(2, 1, 1)]),
+    "a_success_outweighs_no_error": ("chat.jsonl", jsonl([{"messages": [
+        ASK, {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "content": "1 kg", "tool_call_id": "a", "error": False, "success": False}, ANSWER,
+    ]}]), [(2, 1, 1)]),
     "mcp": ("mcp.jsonl", jsonl([
         {"ts": 1, "message": {"jsonrpc": "2.0"} | told} for told in MCP
     ]), [(0, 1, 1)]),

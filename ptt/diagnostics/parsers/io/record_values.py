@@ -135,11 +135,13 @@ def _settled(held: deque[Any], opened: dict[str, _Stream]) -> Iterator[Any]:
 
 
 def _pairs(line: bytes) -> dict[str, str]:
-    """Return the record that a log line is whose parts are `name="text"`, as CrewAI's; nothing else has so many."""
-    if line.count(b'="') < MIN_QUOTED:
+    """Return the record that a log line is whose parts are `name="text"`, as CrewAI's; XML and Prometheus' are none."""
+    if line.count(b'="') < MIN_QUOTED or line.startswith(b"<") or b'{name="' in line:
         return {}
-    found = QUOTED.findall(line.decode("utf-8", "replace"))
-    return dict(found) if len(found) >= MIN_QUOTED else {}
+    text = line.decode("utf-8", "replace")
+    found = QUOTED.findall(text)
+    covered = len(text) - len(QUOTED.sub("", text))
+    return dict(found) if len(found) >= MIN_QUOTED and 2 * covered > len(text) else {}
 
 
 def values(file: RunFile) -> Iterator[Any]:
