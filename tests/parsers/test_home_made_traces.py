@@ -238,3 +238,10 @@ def test_a_request_in_json_that_only_a_prompt_shows_is_no_call(tmp_path: Path) -
     path.write_bytes(jsonl([{"messages": said}] * 3))
     pieces = list(parser_named(takers(run_file(path))[0]).read(run_file(path)))
     assert set(table(pieces, "trajectories")["n_tool_calls"].to_list()) <= {0, None}
+
+
+def test_prose_on_functions_is_no_log_of_calls(tmp_path: Path) -> None:
+    said = "- Now calling function foo lazily\n- function foo returned wrong values\n" * 2
+    path = tmp_path / "CHANGELOG.md"
+    path.write_text(f"# Changelog\n{said}")
+    assert takers(run_file(path)) == []
