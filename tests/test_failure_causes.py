@@ -93,7 +93,7 @@ def test_nothing_generated_from_an_evaluation_on_is_an_engine_that_stays_paused(
         return gone | ({"eval/accuracy": 0.5} if step % 60 == evaluated else {})
 
     found = found_in(tmp_path, row).values()
-    assert any("an engine that stays paused" in one.claim for one in found) == named
+    assert any("an engine that stays paused" in one.likely_cause for one in found) == named
 
 
 @pytest.mark.parametrize(

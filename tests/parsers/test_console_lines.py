@@ -166,6 +166,14 @@ DIALECTS: dict[str, tuple[str, list[Row]]] = {
         + "📊 Validation Results:\n    • Accuracy: 0.25\n📊 Training Results:\n  • Loss: 0.0125\n  • Avg Reward: 0.5\n",
         [(3, "eval_Accuracy", 0.25), (3, "Loss", 0.0125), (3, "Avg Reward", 0.5)],
     ),
+    "an evaluation's list that a headline ends, and a sample's numbers below a step's own": (
+        "Step 1/9\nEvaluation results:\n  - accuracy: 0.25\nStep 2/9\n  - loss: 0.5\n  - reward: 0.75\nsample output:\n"
+        + "some words of the answer here\n" * 30
+        + "  - reward: 0\n"
+        + "some words of the answer here\n" * 90
+        + "  - accuracy: 90\n",
+        [(1, "eval_accuracy", 0.25), (2, "loss", 0.5), (2, "reward", 0.75)],
+    ),
     "PRIME-RL": (
         "10:00:00    INFO Step 7 | Time: 12.30s | Loss: 0.0125 | Entropy: 0.5 | Mismatch KL: 0.001 | LR: 1.00e-06\n",
         [(7, "Loss", 0.0125), (7, "Entropy", 0.5), (7, "Mismatch KL", 0.001), (7, "LR", 1e-6)],

@@ -46,6 +46,10 @@ FORMS: dict[str, tuple[str, bytes, list[tuple[int | None, int, int]]]] = {
                  [(2, 2, 0), (1, 0, 0), (1, 0, 0)]),
     "mini_agi": ("response.json", runs(named("look", "execute_shell"), TOLD, named("end", "done")),
                  [(2, 1, 0), (1, 1, 0), (1, 1, 0)]),
+    "a_tag_in_prose": ("answers.jsonl", jsonl([
+        {"messages": [{"role": "assistant", "content": f"To list files run <command>ls</command> and read on {at}."}]}
+        for at in range(3)
+    ]), [(1, 0, 0)] * 3),
     "poly_gpt": ("response.json", runs(LEGACY, LEGACY, TOLD), [(2, 2, 0), (1, 0, 0), (1, 0, 0)]),
     "answers_in_lists_of_acts": ("response.json", runs(
         {"role": "assistant", "content": json.dumps({"plan": "look", "act": [["read", "a.py"], ["run", "b.py"]]})},
@@ -83,6 +87,16 @@ FORMS: dict[str, tuple[str, bytes, list[tuple[int | None, int, int]]]] = {
         {"type": "TOOL_CALL_END", "toolCallId": "a"},
         {"type": "TOOL_CALL_RESULT", "messageId": "n", "toolCallId": "a", "content": "1 kg", "role": "tool"},
     ]), [(1, 1, 0)]),
+    "starts_and_ends": ("events.jsonl", jsonl([
+        {"type": "user_message", "id": "u", "content": "weigh"},
+        {"type": "tool_start", "id": "a", "tool": "weigh", "input": {"of": 1}},
+        {"type": "tool_end", "id": "a", "tool": "weigh", "output": "stuck", "error": "stuck"},
+        {"type": "assistant_message", "id": "m", "content": "it is stuck"},
+    ]), [(2, 1, 1)]),
+    "a_success_outweighs_no_error": ("chat.jsonl", jsonl([{"messages": [
+        ASK, {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "content": "1 kg", "tool_call_id": "a", "error": False, "success": False}, ANSWER,
+    ]}]), [(2, 1, 1)]),
     "mcp": ("mcp.jsonl", jsonl([
         {"ts": 1, "message": {"jsonrpc": "2.0"} | told} for told in MCP
     ]), [(0, 1, 1)]),
@@ -224,3 +238,10 @@ def test_a_request_in_json_that_only_a_prompt_shows_is_no_call(tmp_path: Path) -
     path.write_bytes(jsonl([{"messages": said}] * 3))
     pieces = list(parser_named(takers(run_file(path))[0]).read(run_file(path)))
     assert set(table(pieces, "trajectories")["n_tool_calls"].to_list()) <= {0, None}
+
+
+def test_prose_on_functions_is_no_log_of_calls(tmp_path: Path) -> None:
+    said = "- Now calling function foo lazily\n- function foo returned wrong values\n" * 2
+    path = tmp_path / "CHANGELOG.md"
+    path.write_text(f"# Changelog\n{said}")
+    assert takers(run_file(path)) == []

@@ -300,7 +300,7 @@ def long_dip_run(depth: float, shorter: float) -> Evidence:
 
 
 def test_a_reward_that_leaves_its_level_with_the_lengths_is_a_note_with_its_steps() -> None:
-    evidence = long_dip_run(0.12, 150)
+    evidence = long_dip_run(0.2, 150)
     verdict = BY_ID["reward-dips"].run(evidence)
     assert isinstance(verdict, Healthy)
     (note,) = verdict.notes

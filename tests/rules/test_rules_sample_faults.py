@@ -422,6 +422,7 @@ def test_rows_of_one_token_stand_for_episodes_that_never_ran(tmp_path: Path) -> 
         (["detect the trajectory not accumulative at position 46. Setting response_masks to all 0s.",
           "setting the attention mask to 1 for rollouts", "rollout: masks to be set"],
          {"failed/Setting response masks to all": 1}),
+        (["rollouts skipped: 0, failed: 37", "0 errors, 0 skipped samples"], {"failed/rollouts skipped failed": 1}),
         (["Failed to parse gold solution:  316", "Failed to parse the model's answer"],
          {"unscored/Failed to parse gold solution": 1, "trouble/Failed to parse the model answer": 1}),
     ],

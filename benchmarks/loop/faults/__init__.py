@@ -41,6 +41,7 @@ NOT_MADE: Final = (
     "silent-timeouts",
     "right-answers-unpaid",
     "data-position-lost",
+    "steps-without-update",
     "mean-over-turns",
     "old-weights-in-batch",
     "advantages-against-rewards",

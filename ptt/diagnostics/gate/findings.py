@@ -150,7 +150,8 @@ def _allowance_of(finding: Finding, policy: Policy, today: date) -> Allowance | 
 def _check_of(finding: Finding, name: str, limit: Severity, policy: Policy, today: date) -> CheckResult:
     allowance = _allowance_of(finding, policy, today)
     allowed = allowance is not None and today <= allowance.expires
-    claim, steps, waiver = finding.claim, (*finding.confirm, *finding.next), None
+    claim = "; ".join(filter(None, (finding.claim, finding.likely_cause.removesuffix("."))))
+    steps, waiver = (*finding.confirm, *finding.next), None
     if allowance is not None:
         waiver = Waiver(
             finding=allowance.finding,
@@ -162,7 +163,7 @@ def _check_of(finding: Finding, name: str, limit: Severity, policy: Policy, toda
         day = allowance.expires.isoformat()
         words = f"allowed until {day} by {allowance.owner}: {allowance.reason}"
         gone = f"its allowance ({allowance.owner}: {allowance.reason}) expired after {day}"
-        claim = f"{finding.claim}; {words if allowed else gone}"
+        claim = f"{claim}; {words if allowed else gone}"
         if not allowed:
             steps = (f"fix it, or have {allowance.owner} renew the allowance with a new reason and day", *steps)
     tail = f" that is not allowed (this one is until {allowance.expires.isoformat()})" if allowed and allowance else ""

@@ -29,11 +29,14 @@ SPEAKS: Final = re.compile(rb"(?i)" + OF_ENGINE)
 LOGGED: Final = re.compile(
     rb"(?m)^[^\n]{0,80}?(?:\b\d{1,2}:\d\d:\d\d\b|\b(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b)[^\n]*"
     rb"|^\W{0,4}(?:step|rollout|iteration)[ =:#_]{1,3}\d[^\n]*"
-    rb"|^\((?:[\w.]+ )?pid=\d[^\n]*|^\[[\w./: -]{2,40}\] [^\n]*"
+    rb"|^\((?:[\w.]+ )?pid=\d[^\n]*"
+    rb"|^\[(?!\d+\]|[^\]\n]*(?:\b(?:19|20)\d\d\b|\bet al\b|\b[A-Z][a-z]+\d\d\b))[\w./: -]{2,40}\] [^\n]*"
 )
 """A line with the time or the level that a logger writes, or one that begins with a step, a worker of Ray or a tag in
-brackets; prose has none."""
+brackets; prose has none, for the year or the number of a reference is no tag."""
 MIN_LOGGED: Final = 2  # of such lines
+NUMBERED: Final = re.compile(rb"(?m)(?:[ \t][-+]?\d[\d.e+-]{0,20}){3}[ \t]*$")
+"""A line that ends in three bare numbers: where most do, it is a training's log in a layout of its own."""
 TELLING: Final = re.compile(
     rb"(?i)(?<![a-z_])(?:global_|train_|start_)?(?:step|rollout|iteration)(?:_id)?[ =:#_]{1,3}(\d{1,9})(?![\d/.])|"
     + OF_ENGINE
@@ -54,6 +57,8 @@ def recognises(file: RunFile) -> bool:
     if found.settings or len(found.packages) >= MIN_PACKAGES:
         return True
     if SPEAKS.search(head) is None or sum(1 for _ in islice(LOGGED.finditer(head), MIN_LOGGED)) < MIN_LOGGED:
+        return False
+    if 2 * len(NUMBERED.findall(head)) > head.count(b"\n"):
         return False
     return not plain_transcripts.recognises(file)
 

@@ -41,7 +41,7 @@ STEPS: Final = ("step", "rollout_id")
 DEFAULT: Final = "default"  # SGLang's weight version before the first update
 TEXTS: Final = frozenset(
     {"messages", "conversations", "conversation", "prompt", "completion", "responses_create_params", "trajectory",
-     "history", "steps", "traces", "nodes", "output", "text"}
+     "history", "steps", "traces", "nodes", "output", "text", "input_prompt", "output_response"}
 )  # fmt: skip
 """Members that hold what was said: another parser's rows."""
 NO_EPISODE: Final = "row(s) skipped: no episode with a step and an end."

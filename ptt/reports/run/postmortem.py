@@ -158,7 +158,8 @@ def _events(diagnosis: Diagnosis) -> tuple[list[Event], str]:
         role = ", broke first" if finding is first_failure(diagnosis) else ""
         if not role and finding.consequence_of != finding.id and finding.consequence_of in {f.id for f in findings}:
             role = f", follows from {finding.consequence_of}"
-        what = f"{SEVERITIES[finding.severity]}{role}: {sentence(finding.claim)}"
+        told = f"{sentence(finding.claim)} {sentence(finding.likely_cause)}".rstrip()
+        what = f"{SEVERITIES[finding.severity]}{role}: {told}"
         event = _event(finding.seen_step, finding.seen_interval, what, finding)
         if finding.held_from_step is not None:
             event = ("first logged step", *event[1:])

@@ -13,6 +13,7 @@ Where two parsers of one template differ, the one that takes more is followed.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
@@ -129,8 +130,7 @@ INPUT_LINE: Final = compiled(
 )  # as LangChain's
 BRACKETED: Final = compiled(r"[ \t]*+([A-Za-z]\w{0,60})\[([^\n]{0,4000})\][ \t]*(?=\n|\Z)")
 GIVEN: Final = compiled(
-    r"\s*+<(?P<of>(?:tool_|action_|command_)?(?:input|args|arguments|parameters|params))>(?P<body>.*?)</(?P=of)>",
-    re.DOTALL,
+    r"\s*+<(?P<of>(?:tool_|action_|command_)?(?:input|args|arguments|parameters|params))>"
 )  # as LangChain's XML agent
 STEP_END: Final = compiled(
     rf"\n[ \t]*+(?:\*\*)?(?:[Oo]bservation|Thought|[Aa]ction|Final Answer){STEP}|<\||</s>|<end_action>"
@@ -147,6 +147,7 @@ class Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self._missing: set[str] = set()
+        self._results_at: list[int] | None = None
 
     def find(self, wanted: str, start: int, end: int | None = None) -> int:
         """Return where a text stands next before `end`, or -1."""
@@ -156,6 +157,13 @@ class Scanner:
         if place < 0 and end is None:
             self._missing.add(wanted)
         return place
+
+    def result_from(self, at: int) -> int:
+        """Return where the next result begins, or the end of the text."""
+        if self._results_at is None:
+            self._results_at = [match.start() for match in RESULT.finditer(self.text)]
+        place = bisect_left(self._results_at, at)
+        return self._results_at[place] if place < len(self._results_at) else len(self.text)
 
     def found(self) -> Iterator[Found]:
         """Yield the calls of the text in order, each with the results that follow at once."""
@@ -441,11 +449,14 @@ def _texts(scan: Scanner, mark: Mark) -> Found | None:
 def _naming(scan: Scanner, mark: Mark) -> Found:
     """Read a tag around a tool's name, and its input: in the tag behind it, or the text up to the next one."""
     given = GIVEN.match(scan.text, mark.end())
-    following = OPEN.search(scan.text, mark.end())
-    result = RESULT.search(scan.text, mark.end())
-    ends = [found.start() for found in (following, result) if found is not None]
-    end = given.end() if given else min([*ends, len(scan.text)])
-    body = given["body"] if given else scan.text[mark.end() : end]
+    closing = f"</{given['of']}>" if given else ""
+    close = scan.find(closing, given.end()) if given else -1
+    if given and close >= 0:
+        body, end = scan.text[given.end() : close], close + len(closing)
+    else:
+        following = OPEN.search(scan.text, mark.end())
+        end = min(following.start() if following else len(scan.text), scan.result_from(mark.end()))
+        body = scan.text[mark.end() : end]
     return Found(start=mark.start(), end=end, asked=(with_arguments(mark["of_naming"], body.strip()),), needs=NAMING)
 
 

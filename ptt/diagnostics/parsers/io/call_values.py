@@ -236,7 +236,7 @@ def _asked_in(found: Any) -> list[Asked | None]:
 
 
 def _in_pair(found: list[Any]) -> Asked | None:
-    """Return the call of a list that begins with the tool's name: `["read", "test.py"]`."""
-    if not found or not all(isinstance(part, str) for part in found[:1]) or not PLAIN_NAME.fullmatch(found[0]):
+    """Return the call of a list that begins with the tool's name: `["read", "test.py"]`; `["north", 3]` is a move."""
+    if not found or not all(isinstance(part, str) for part in found) or not PLAIN_NAME.fullmatch(found[0]):
         return None
     return Asked(name=found[0], arguments={"args": found[1:]})

@@ -142,8 +142,7 @@ def is_rule(text: str) -> bool:
 
 
 MAX_BETWEEN: Final = 3  # lines between two rows of a table: of a checkpoint, or a warning
-BOX_LINES: Final = 60  # how many lines a headline such as `Step 3` applies to
-STEP_LINES: Final = 1000  # one of all steps, `Step 3/100`: until the next, with what workers print in between
+BOX_LINES: Final = 60  # how many lines a headline applies to; one of all steps, `Step 3/100`, from each row on
 EPOCH_LINES: Final = 8  # an epoch's headline: a summary follows at once, or else steps do
 FOLLOWING_LINES: Final = 2  # that go on where a counted line ended: `average reward score: 0.5`
 BANNER_CHARS: Final = 160
@@ -157,6 +156,7 @@ BARS: Final = (b"\xe2\x94\x82", b"\xe2\x94\x83")  # separators of a box's cells
 BOX_CELL = compiled(r"[│┃]\s*")
 BOX_TITLES: Final = ("╭", "┌", "╔", "┏")  # `╭── Sample 1 | Reward: 1.0 ──╮`: of what is printed in the box
 HELD_OUT_TITLE = compiled(r"\W{0,8}(?:eval|evaluation|validation|test) (?:results?|metrics)\W{0,4}", re.IGNORECASE)
+OF_WORKER = compiled(rb"\s{0,4}\((?:[\w.:]{1,80} )?pid=\d")  # what a worker of Ray prints comes between any two lines
 BOX_NUMBER = compiled(rf"({NUMBER})\s?(%)?")
 
 
@@ -171,6 +171,7 @@ class ConsoleContext:
         self._table: _Table | None = None
         self._columns: TextTable | None = None
         self._held_out = False  # whether a list of an evaluation's results goes on
+        self._below: set[str] = set()  # names of what was read below the headline: a later value is another's
         self._dict = OpenDict()
         self.number = 0  # of the current line
         self.sampled = False  # whether its row belongs to the sample that was printed before it
@@ -250,12 +251,14 @@ class ConsoleContext:
             if row.values == self._bar[0] and not full:  # redrawn, with nothing logged since
                 return None
             self._bar = row.values, counter
+        self._held_out = False
         at, counter = self._epoch, row.counter
         if row.dialect in ("keras", "bar") and at.known and counter.total and counter.epoch is None:
             return replace(row, counter=replace(counter, epoch=at.epoch, epochs=at.epochs, nested=True))
         self._loggers |= row.framework is not None
         if row.dialect == "counted":  # what comes now may be of this line as well as of a headline before
             self._banner = (row.counter, FOLLOWING_LINES)
+            self._below.clear()
         return row
 
     def _box(self, line: bytes, lower: bytes, text: str) -> ConsoleRow | None:
@@ -264,30 +267,28 @@ class ConsoleContext:
             self._columns = TextTable.headed(line.decode("utf-8", "replace")) or self._columns
             return None
         below = self._banner[0] if self._banner else None
-        if self._banner:
+        worker = OF_WORKER.match(line) is not None
+        if self._banner and not worker:
             counter, left = self._banner
             self._banner = (counter, left - 1) if left > 1 else None
         if len(line) <= BANNER_CHARS and may_name_counter(lower):
             text = unlogged(text or line.decode("utf-8", "replace").rstrip())
             counter = banner(text.strip())
             if counter.known and (counter.total or not any(bar in line for bar in BARS)):  # no step of an answer's
-                lines = EPOCH_LINES if counter.unit == "epoch" else STEP_LINES if counter.total else BOX_LINES
-                before = self._banner
-                again = before is not None and before[0].at == counter.at is not None  # `Saving step 3` in step 3
-                self._banner = before if before is not None and again and before[1] > lines else (counter, lines)
-                self._epoch = counter if counter.epoch is not None else self._epoch
+                self._begin(counter)
                 return None
         if b"results" in lower or b"metrics" in lower:
             self._held_out = HELD_OUT_TITLE.fullmatch(line.decode("utf-8", "replace").strip()) is not None
+        elif self._held_out and not worker:
+            self._held_out = _is_listed(unlogged(line.decode("utf-8", "replace").rstrip()))
         if not (below or may_name_metric(lower)) or not _DIGIT.search(lower):
             return None
         if below and any(bar in line for bar in BARS) and (cells := _box_cells(line.decode("utf-8", "replace"))):
-            return ConsoleRow(dialect="box", values=cells, counter=below)
+            return self._row_below(below, cells)
         text = unlogged(text or line.decode("utf-8", "replace").rstrip())
         if text.lstrip().startswith(BOX_TITLES):
             return None
-        listed = text.lstrip().startswith(BULLETS) or INDENTED.fullmatch(text)
-        self._held_out = self._held_out and bool(listed)
+        listed = _is_listed(text)
         split = below is not None and "%|" not in text  # `Train: 0.25` below `Epoch 3`
         found = pairs_of(text, spaced=False)[0] or lone_pair(text)
         if len(WORD.findall(QUOTED.sub("=", text))) > sum(len(WORD.findall(name)) for name in found) + OTHER_WORDS:
@@ -303,9 +304,32 @@ class ConsoleContext:
             values = of_split(f"validation: {text}" if self._held_out else text, values)
             if below.unit == "epoch":
                 self.uncounted.add_headed(self.number, values)
-            return ConsoleRow(dialect="box", values=values, counter=below)
+                return ConsoleRow(dialect="box", values=values, counter=below)
+            return self._row_below(below, values)
         self.uncounted.add(self.number, of_split(text, values))
         return None
+
+    def _begin(self, counter: Counter) -> None:
+        """Take a headline; one that names the same step again, as `Saving step 3` in step 3, begins none."""
+        before = self._banner
+        again = before is not None and before[0].at == counter.at is not None
+        lines = EPOCH_LINES if counter.unit == "epoch" else BOX_LINES
+        if before is None or not again:
+            self._below.clear()
+        if before is None or not again or (counter.total and not before[0].total):
+            self._banner = counter, lines
+        else:
+            self._banner = before[0], max(before[1], lines)
+        self._epoch = counter if counter.epoch is not None else self._epoch
+        self._held_out = False
+
+    def _row_below(self, headline: Counter, values: Values) -> ConsoleRow | None:
+        """Return the values below a headline that it has not named yet."""
+        new = {name: value for name, value in values.items() if name not in self._below}
+        self._below |= new.keys()
+        if new and headline.total and self._banner and self._banner[1] > FOLLOWING_LINES:
+            self._banner = self._banner[0], BOX_LINES
+        return ConsoleRow(dialect="box", values=new, counter=headline) if new else None
 
     def _table_row(self, line: bytes) -> ConsoleRow | None:
         if line.startswith(b"----------"):
@@ -315,6 +339,10 @@ class ConsoleContext:
         if self._table is not None and not self._table.add(line.decode("utf-8", "replace")):
             self._table = None
         return None
+
+
+def _is_listed(text: str) -> bool:
+    return text.lstrip().startswith(BULLETS) or INDENTED.fullmatch(text) is not None
 
 
 _DIGIT = compiled(rb"\d")

@@ -90,7 +90,7 @@ HEADED: Final = compiled(
 )
 """A line that begins with the step it speaks of."""
 NONE: Final = compiled(
-    r"\bNamespace\(|\b(?:no|without|0|zero) (?:\w+ )?(?:fail|error|timeout|dropp|retr)|"
+    r"\bNamespace\(.*|\b(?:no|without|0|zero) (?:\w+ )?(?:fail|error|timeout|dropp|skipp|retr)\w{0,5}|"
     r"\b(?:fail|error|drop|skipp|tim(?:ed|e|ing)[ _-]?out)\w{0,5}(?: \w{1,20}){0,2}\s?[:=]\s?0\b(?!\.\d)",
     re.IGNORECASE,
 )
@@ -162,14 +162,15 @@ def kind_of(text: str) -> str | None:
     """Return what a line says became of samples, or None."""
     if UNREAD.search(text):
         return "unscored"
-    if NOISE.search(text) or NONE.search(text) or not (OF_SAMPLES.search(text) or QUEUES.search(text)):
+    if NOISE.search(text) or not (OF_SAMPLES.search(text) or QUEUES.search(text)):
         return None
-    kind = next((kind for kind, pattern in PATTERNS.items() if pattern.search(text)), None)
-    return None if kind == "unscored" and BY_DESIGN.search(text) else kind
+    said = NONE.sub("", text)
+    kind = next((kind for kind, pattern in PATTERNS.items() if pattern.search(said)), None)
+    return None if kind == "unscored" and BY_DESIGN.search(said) else kind
 
 
 def _is_trouble(text: str) -> bool:
-    return bool(OF_TROUBLE.search(text)) and not (NOISE.search(text) or NONE.search(text) or NO_TROUBLE.search(text))
+    return bool(OF_TROUBLE.search(NONE.sub("", text))) and not (NOISE.search(text) or NO_TROUBLE.search(text))
 
 
 def words_alike(text: str, shape: str) -> bool:
@@ -298,7 +299,7 @@ class SampleLines:
 def _waits(line: bytes) -> str:
     """Return what a line of waiting or failing says, its numbers left out; nothing for any other line."""
     text = _spoken(line)
-    waits = WAITS.search(text) and "%|" not in text and not (BUSY.search(text) or NONE.search(text))
+    waits = WAITS.search(NONE.sub("", text)) and "%|" not in text and not BUSY.search(text)
     return DIGITS.sub("N", safe_line(text)) if waits else ""
 
 

@@ -116,7 +116,7 @@ def _is_foreign(message: Message) -> bool:
     calls = message.get("tool_calls")
     if calls and (not isinstance(calls, list) or not all(map(_is_common_call, calls))):
         return True
-    if role == "tool" and "error" not in message and not FLAGS.isdisjoint(message):
+    if role == "tool" and message.get("error", False) is False and not FLAGS.isdisjoint(message):
         return True
     return bool(message.get("function_call") or message.get("tool_call"))
 
@@ -157,7 +157,7 @@ def _common(message: Message) -> Iterator[Message]:
         held = content.get("parts")  # Mastra's
         content = held if isinstance(held, list) else [content] if "type" in content else as_json(content)
     whole = message | {"role": role, "content": content}
-    if role == "tool" and "error" not in message and (failed := _failed(message)) is not None:
+    if role == "tool" and message.get("error", False) is False and (failed := _failed(message)) is not None:
         whole["error"] = failed
     if role == "tool" and "tool_call_id" not in message:
         answered = next((name for key in ANSWERED if (name := as_name(message.get(key))) is not None), None)
@@ -171,11 +171,12 @@ def _common(message: Message) -> Iterator[Message]:
 
 def _failed(result: Message) -> bool | None:
     """Return whether a result says that its call failed, by a flag or a status; None where it does not say."""
-    for key in ("is_error", "isError", "error"):
-        if isinstance(result.get(key), bool):
-            return bool(result[key])
+    flags = [result[key] for key in ("is_error", "isError", "error") if isinstance(result.get(key), bool)]
+    if True in flags:
+        return True
     success = result.get("success")
-    return not success if isinstance(success, bool) else STATUSES.get(as_name(result.get("status")) or "")
+    told = not success if isinstance(success, bool) else STATUSES.get(as_name(result.get("status")) or "")
+    return False if told is None and flags else told
 
 
 def _calls(message: Message) -> Iterator[Message]:

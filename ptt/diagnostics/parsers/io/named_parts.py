@@ -169,9 +169,10 @@ def _is_definition(parts: Parts, given: Any, came: Any) -> bool:
 
 def failure_of(parts: Parts) -> bool | str | Message | None:
     """Return whether a call failed, or with what; None where nothing says so."""
-    for name in ("iserror", "failed", "haserror", "isfailed", "errored"):
-        if name in parts and isinstance(parts[name][1], bool):
-            return bool(parts[name][1])
+    names = ("iserror", "failed", "haserror", "isfailed", "errored", "error")
+    flags = [parts[name][1] for name in names if name in parts and isinstance(parts[name][1], bool)]
+    if True in flags:
+        return True
     error = next(
         (parts[name][1] for name in ("error", "toolerror", "errormessage", "errormsg", "exception") if name in parts),
         None,
@@ -179,8 +180,6 @@ def failure_of(parts: Parts) -> bool | str | Message | None:
     if isinstance(error, str | dict) and error:
         return error if isinstance(error, str) else {"message": as_text(error.get("message", error)),
                                                      "type": as_name(error.get("type"))}  # fmt: skip
-    if isinstance(error, bool):
-        return error
     for name in ("success", "ok", "succeeded", "issuccess", "successful"):
         if name in parts and isinstance(parts[name][1], bool):
             return not parts[name][1]
@@ -189,7 +188,7 @@ def failure_of(parts: Parts) -> bool | str | Message | None:
     if said in FAILURES or said in SUCCESSES:
         return said in FAILURES
     code = next((parts[name][1] for name in ("exitcode", "returncode") if name in parts), None)
-    return code != 0 if type(code) is int else None
+    return code != 0 if type(code) is int else False if flags else None
 
 
 def _unwritten(result: Message) -> Message:

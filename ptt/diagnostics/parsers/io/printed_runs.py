@@ -19,7 +19,8 @@ END: Final = "#### "
 THINKS: Final = "> think:"
 PLAYED: Final = re.compile(r"> ?(?:(?P<label>[A-Za-z]{2,20}): ?)?(?P<said>.{1,4000})")
 LOG_CALL: Final = re.compile(
-    r"\b(?:calling|invoking|executing|running|using|called)(?: the)? (?:tool|function|skill)(?: call)?[ :]+['\"`]?"
+    r"\b(?:(?:calling|invoking|executing|running|called)(?: the)? (?:tool|function|skill)|using(?: the)? tool)"
+    r"(?: call)?[ :]+['\"`]?"
     r"(?P<name>[A-Za-z_][\w.-]{0,80})['\"`]?(?:\(\))?(?P<args>[^\n]*)",
     re.IGNORECASE,
 )
@@ -38,6 +39,10 @@ LOG_SAID: Final = re.compile(
     re.IGNORECASE,
 )
 """How programs log in words what an agent is asked, calls, gets back and answers."""
+LOG_LINE: Final = re.compile(
+    r"\W{0,4}(?:\d{4}[-/]\d\d[-/]\d\d|\d\d:\d\d:\d\d|(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b)"
+)
+"""The time or the level that a logger writes first: prose on tools has none."""
 LOG_WITH: Final = re.compile(r"^\W{0,3}(?:with )?(?:args|arguments|input|params|parameters)?[ :=]*", re.IGNORECASE)
 LOG_FAILED: Final = ("failed", "error", "errored", "raised", "timed out")
 MIN_PLAYED: Final = 2  # actions that are answered
@@ -111,13 +116,16 @@ def logged(text: str) -> Transcript | None:
         return None
     found = Transcript()
     asked = answered = 0
+    names: set[str | None] = {None}
     for line in text.splitlines():
-        if (call := LOG_CALL.search(line)) is not None:
+        logs = LOG_LINE.match(line) is not None
+        if logs and (call := LOG_CALL.search(line)) is not None:
             arguments = LOG_WITH.sub("", call["args"]).strip(" ()")
             function = {"function": {"name": call["name"], "arguments": arguments}}
             found.messages.append({"role": "assistant", "content": "", "tool_calls": [function]})
             asked += 1
-        elif (came := LOG_RESULT.search(line)) is not None and asked:
+            names.add(call["name"])
+        elif logs and asked and (came := LOG_RESULT.search(line)) is not None and came["name"] in names:
             failed = {"error": True} if (came["how"] or "").lower() in LOG_FAILED else {}
             named = {"name": came["name"]} if came["name"] else {}
             told = came["text"] if came["text"] is not None else came["came"]

@@ -125,7 +125,7 @@ def _joined(held: Iterable[Episode], record: dict[str, Any]) -> list[Episode]:
     return [Episode(entries=[entry for part in parts for entry in part.entries], owners=(record,))]
 
 
-def _runs_by_name(found: dict[str, Any], task: str = "") -> list[Episode]:
+def _runs_by_name(found: dict[str, Any], task: str | None = None) -> list[Episode]:
     """Return the conversations under names, or under tasks and names, in an object that holds nothing else.
 
     Each is a list, or messages under their numbers: of these one is enough.
@@ -138,13 +138,15 @@ def _runs_by_name(found: dict[str, Any], task: str = "") -> list[Episode]:
     for key, value in found.items():
         steps = value if isinstance(value, list) else steps_by_number(value)
         if (steps and _rank(steps, listed=False) > 1) or (steps is not value and _are_messages(steps)):
-            runs.append(Episode(entries=steps, owners=({"sample_id": key} | ({"task_id": task} if task else {}),)))
+            runs.append(
+                Episode(entries=steps, owners=({"sample_id": key} | ({} if task is None else {"task_id": task}),))
+            )
             continue
-        inner = _runs_by_name(value, key) if isinstance(value, dict) and not task else []
+        inner = _runs_by_name(value, key) if isinstance(value, dict) and task is None else []
         if not inner and value:
             return []
         runs += inner
-    return runs if len(runs) >= FEW_NAMED or task else []
+    return runs if len(runs) >= FEW_NAMED or task is not None else []
 
 
 def _are_messages(entries: list[Any]) -> bool:

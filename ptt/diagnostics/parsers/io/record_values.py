@@ -6,7 +6,9 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from ptt.diagnostics.parsers.io.interface import HEAD_BYTES, Lost, RunFile
@@ -15,7 +17,7 @@ from ptt.diagnostics.parsers.io.lines import BOM, DECODER, SUFFIXES, blocks, fir
 from ptt.diagnostics.parsers.io.named_parts import NAME, plain_key
 from ptt.diagnostics.parsers.io.parquet_files import cut_note, is_cut, schema_of
 from ptt.diagnostics.parsers.io.record_files import BATCH_ROWS, LONG_HEAD_BYTES, _long_head, _rows, _table_rows, layout
-from ptt.diagnostics.parsers.io.trace_names import TEXT
+from ptt.diagnostics.parsers.io.trace_names import TEXT, words_of
 from ptt.diagnostics.parsers.io.values import as_error
 from ptt.diagnostics.wording import counted
 
@@ -40,6 +42,12 @@ MIN_QUOTED: Final = 3  # pairs of a name and a text that make a log line a recor
 STREAM_IDS: Final = ("toolCallId", "tool_call_id", "messageId", "message_id", "id")
 DELTAS: Final = ("delta", "inputTextDelta", "textDelta")
 """Parts of a streamed event: what it belongs to, and the next piece of its text."""
+BOUND: Final = re.compile(r"(?:^|[-_. ]|(?<=[a-z])(?=[A-Z]))(?i:(?P<starts>start)|end)$")
+OF_MESSAGES: Final = frozenset({"text", "message"})
+OF_OTHERS: Final = frozenset({"tool", "user", "human", "system", "reasoning", "thinking"})
+"""Words of an event's kind: of the agent's own words, and of what is none."""
+MAX_STREAMS: Final = 1000  # open at a time: more never end
+MAX_HELD: Final = 100  # rows behind a start in which its first piece comes
 MAX_PREFIX: Final = 200
 MAX_ROW: Final = 20  # of a Parquet file, looked at
 
@@ -69,36 +77,71 @@ def first_values(file: RunFile) -> list[Any]:
 
 
 def whole_events(rows: Iterable[Any]) -> Iterator[Any]:
-    """Yield rows, those that stream a message or a call piece by piece put together: its start, pieces and end."""
-    opened: dict[str, tuple[dict[str, Any], list[str]]] = {}
+    """Yield rows, those that stream a message or a call piece by piece put together: its start, pieces and end.
+
+    Events that no piece stands between are no stream: they stay as they are, where they are.
+    """
+    opened: dict[str, _Stream] = {}
+    held: deque[Any] = deque()  # rows from the first start on that no piece has followed yet
     for row in rows:
         kind = row.get("type") if isinstance(row, dict) else None
         identity = next((row[key] for key in STREAM_IDS if isinstance(row.get(key), str)), "") if kind else ""
-        ends = kind[-5:].lower().replace("-", "_") if identity and isinstance(kind, str) else ""
-        piece = next((row[key] for key in DELTAS if isinstance(row.get(key), str)), None) if identity else None
-        if ends == "start":
-            opened[identity] = (row, [])
-        elif piece is not None and identity in opened:
-            opened[identity][1].append(piece)
-        elif ends.endswith("_end") and identity in opened:
-            yield _put_together(*opened.pop(identity))
+        bound = BOUND.search(kind) if identity and isinstance(kind, str) else None
+        stream = opened.get(identity)
+        piece = next((row[key] for key in DELTAS if isinstance(row.get(key), str)), None) if stream else None
+        if bound and bound["starts"]:
+            held += [stream.whole()] if stream and stream.pieces else []
+            opened[identity] = _Stream(row)
+            held.append(opened[identity])
+        elif stream and piece is not None:
+            stream.pieces.append(piece)
+        elif stream and bound:
+            del opened[identity]
+            held.append(stream.whole(row) if stream.pieces else row)
         else:
+            held.append(row)
+        if len(opened) > MAX_STREAMS:
+            oldest = opened.pop(next(iter(opened)))
+            held += [oldest.whole()] if oldest.pieces else []
+        yield from _settled(held, opened)
+    yield from _settled(held, {})
+    yield from (stream.whole() for stream in opened.values() if stream.pieces)
+
+
+class _Stream:
+    """What an event that starts a message or a call is followed by."""
+
+    def __init__(self, start: dict[str, Any]) -> None:
+        self.start, self.pieces = start, list[str]()
+
+    def whole(self, end: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """Return the message or the call, with what its last event adds."""
+        words = words_of(self.start["type"])
+        tool, says = "tool" in words, words & OF_MESSAGES and not words & OF_OTHERS
+        told = {"role": "assistant"} if says else {}
+        return told | {**end} | self.start | {"arguments" if tool else "content": "".join(self.pieces)}
+
+
+def _settled(held: deque[Any], opened: dict[str, _Stream]) -> Iterator[Any]:
+    """Take the rows off of which no piece of a stream can change what they are."""
+    waiting = {id(stream): name for name, stream in opened.items() if not stream.pieces} if held else {}
+    while held and (id(held[0]) not in waiting or len(held) > MAX_HELD):
+        row = held.popleft()
+        if not isinstance(row, _Stream):
             yield row
-    yield from (_put_together(*found) for found in opened.values())
-
-
-def _put_together(start: dict[str, Any], pieces: list[str]) -> dict[str, Any]:
-    if "tool" in str(start["type"]).lower():
-        return start | ({"arguments": "".join(pieces)} if pieces else {})
-    return {"role": "assistant"} | start | ({"content": "".join(pieces)} if pieces else {})
+        elif not row.pieces:
+            opened.pop(waiting.get(id(row), ""), None)
+            yield row.start
 
 
 def _pairs(line: bytes) -> dict[str, str]:
-    """Return the record that a log line is whose parts are `name="text"`, as CrewAI's; nothing else has so many."""
-    if line.count(b'="') < MIN_QUOTED:
+    """Return the record that a log line is whose parts are `name="text"`, as CrewAI's; XML and Prometheus' are none."""
+    if line.count(b'="') < MIN_QUOTED or line.startswith(b"<") or b'{name="' in line:
         return {}
-    found = QUOTED.findall(line.decode("utf-8", "replace"))
-    return dict(found) if len(found) >= MIN_QUOTED else {}
+    text = line.decode("utf-8", "replace")
+    found = QUOTED.findall(text)
+    covered = len(text) - len(QUOTED.sub("", text))
+    return dict(found) if len(found) >= MIN_QUOTED and 2 * covered > len(text) else {}
 
 
 def values(file: RunFile) -> Iterator[Any]:

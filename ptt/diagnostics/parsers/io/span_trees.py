@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from ptt.diagnostics.definitions import dataclass
@@ -322,11 +323,15 @@ class Traces:
 
     def apart(self) -> bool:
         """Return whether models and tools were called in traces of their own throughout, and no model's answer tells
-        which tools it asked for: nothing in the file joins a run but the file itself."""
+        which tools it asked for: nothing in the file joins a run but the file itself.
+
+        Each request must go on with the messages of the one before, or a tool have run in between: others are runs of
+        their own.
+        """
         found = [trace for trace in self.by_id.values() if not trace.is_empty]
         held = {(bool(trace._models or trace._unsure), bool(trace._tools)) for trace in found}
         asked = any(message.get("tool_calls") for trace in found for message in trace._messages.values())
-        return held == {(True, False), (False, True)} and not asked
+        return held == {(True, False), (False, True)} and not asked and _go_on(found)
 
     def join(self, names: Mapping[str, str]) -> None:
         """Join traces that share a name; each key of `names` is a trace's."""
@@ -353,6 +358,16 @@ class Traces:
         """Yield what was left out."""
         beyond = f"span(s) skipped: a file may have {MAX_SPANS}."
         yield from count_notes(self.samples.file, {beyond: self.left_out}, lost=(beyond,))
+
+
+def _go_on(traces: Sequence[Trace]) -> bool:
+    """Return whether no request to a model follows another at once whose messages it does not send again."""
+    models = [(start, asked or []) for one in traces for start, _, asked, *_ in (*one._models, *one._unsure)]
+    tools = sorted(call.start or 0.0 for one in traces for call in one._tools)
+    return all(
+        bisect_right(tools, then) > bisect_right(tools, start) or (asked and set(asked) <= set(again))
+        for (start, asked), (then, again) in pairwise(sorted(models))
+    )
 
 
 class TraceReader:

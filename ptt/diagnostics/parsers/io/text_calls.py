@@ -215,7 +215,7 @@ def _prove(
     `structured`: the framework's own parser found others. `tagged`: answers are marked as such, or the framework keeps
     calls apart, so that a user who goes on gives none. `apart`: it does, so that a malformed one that nothing answers
     was no call to it. `alone`: only the agent's answers were kept, so that a message which is nothing but a request, or
-    begins with its tag, was one to the framework.
+    begins with its tag, was one to the framework; elsewhere the text behind a tool's name is no input of it.
     """
     proven: set[str] = set()
     for turn, after in zip(turns, [*turns[1:], None], strict=True):
@@ -229,8 +229,9 @@ def _prove(
             turn.found = [place for place in turn.found if not _goes_on_behind(place, turn.text)]
         last = turn.found[-1] if turn.found else None
         for at, place in enumerate(turn.found):
-            named = alone and place.needs == NAMING
-            ends = answered and place is last and not turn.text[place.end :].strip("\n `")
+            named = alone and place.needs == NAMING and turn.text[: place.start].rstrip()[-1:] in ("", ">")
+            told = place.needs == NAMING and not alone and turn.text[: place.end].rstrip()[-1:] not in (">", "}", "]")
+            ends = answered and place is last and not told and not turn.text[place.end :].strip("\n `")
             shown = bool(place.results) or named or ends
             proven |= {place.needs} if shown and place.needs else set()
             asked = [

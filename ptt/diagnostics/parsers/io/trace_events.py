@@ -79,10 +79,12 @@ def acts_of_worker(parts: Parts, uses: Uses) -> list[Act] | None:
         came = first(held, RESULT) or first(held, ("error", "status"))
         result = {"content": came[1] if came else "", "name": named[1]}
         return [Act(kind="result", message=result_told(result, held), event=line[1])]
+    given = first(held, (*ARGUMENTS, *ASKED_FOR))
+    if given is None:
+        return None  # a worker of the run's own machinery
     uses.inferred += 1
     uses.take("tool", named[0])
-    given = first(held, (*ARGUMENTS, *ASKED_FOR))
-    arguments = {} if given is None else given[1] if isinstance(given[1], dict) else {given[0]: given[1]}
+    arguments = given[1] if isinstance(given[1], dict) else {given[0]: given[1]}
     function = {"name": named[1], "arguments": arguments}
     return [Act(kind="call", message={"id": None, "type": "function", "function": function}, event=line[1])]
 

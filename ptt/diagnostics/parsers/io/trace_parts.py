@@ -89,7 +89,7 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
         found = {"type": as_text(found["id"][-1:]).strip('[]"'), **found["kwargs"]}
     if (said := acts_of_parts(found)) is not None or (said := acts_of_rpc(found)) is not None:
         return said
-    if len(found) == 1 and (said := _update(found, uses)):
+    if len(found) == 1 and (said := _update(found, uses, depth)):
         return said
     found = _called_in_verb(found)
     parts = parts_of(found)
@@ -119,12 +119,12 @@ def acts_in(found: Any, uses: Uses, *, listed: bool = False, depth: int = 0) -> 
     return said
 
 
-def _update(found: dict[str, Any], uses: Uses) -> list[Act]:
+def _update(found: dict[str, Any], uses: Uses, depth: int) -> list[Act]:
     """Return the messages that a node of a graph added, under its name, as LangGraph streams its updates."""
     (held,) = found.values()
     messages = held.get("messages") if isinstance(held, dict) else None
     messages = messages if isinstance(messages, list) else [messages] if isinstance(messages, dict) else []
-    acts = [act for entry in messages for act in acts_in(entry, uses, depth=1)]
+    acts = [act for entry in messages for act in acts_in(entry, uses, depth=depth + 1)]
     return [] if any(act.message.get("role") in ("user", "system") for act in acts) else acts  # a whole conversation
 
 
