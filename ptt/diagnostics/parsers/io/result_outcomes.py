@@ -167,9 +167,7 @@ _ABSENT: Final = compiled(
 )
 """In a sentence that is the whole answer."""
 _GIVES_UP: Final = compiled(r"\s*(?:❌|[^\n:\d]{1,80}\bfailed\.?\s*(?:\n|\Z))")  # no program's words
-_FOUND_NONE: Final = compiled(
-    r"\W*(?:no(?!\s+such|\s+(?:replacement|edits?)\s+w)|0|zero|nothing|none|without)\b", re.I
-)
+_FOUND_NONE: Final = compiled(r"\W*(?:no(?!\s+such|\s+(?:replacement|edits?)\s+w)|0|zero|nothing|none|without)\b", re.I)
 """Begins an answer, not an error."""
 _SHELL: Final = compiled(
     r"(?:[\w./+-]{1,80}: ){1,4}[^\n]{0,300}?(?:command not found|[Nn]ot found|No such file or directory|cannot access|"
