@@ -272,8 +272,7 @@ NOTES: dict[str, str] = {
     "result = `observation` (likely).",
     "own/results.json": "read by its parts: role = `role`, text = `content` (sure).",
     "own/events.jsonl": "read by its parts: role = `role`, text = `content`, calls = `tool_calls`, tool = `tool`, "
-    "arguments = `args`, result = `output`, episode = `session_id` (a guess: who speaks is told by the kinds of "
-    "events).",
+    "arguments = `args`, result = `output`, episode = `session_id` (likely).",
     "own/pretty.log": "read by its parts: role = `type`, text = `text`, tool = `tool_name`, arguments = `parameters` "
     "(likely).",
     "own/table.csv": "read by its parts: role = `role`, text = `message`, episode = `run_id` (likely).",

@@ -86,7 +86,7 @@ def _too_few(question: Question, shares: Sequence[MeasuredShare]) -> str:
     plural = question.what.split(" that ")[0]
     if first.counts is None:
         return f"{len(first.series.finite()[0])} values are logged; a change takes {MIN_VALUES} to show"
-    known = f"{first.counts.total} {plural} are recorded, at {counted(len(first.counts.steps), 'step(s)')}"
+    known = f"{first.counts.total} {plural} are counted, at {counted(len(first.counts.steps), 'step(s)')}"
     return f"{known}; a change takes {MIN_VALUES} steps (or groups of them) with {MIN_POOLED_TRIALS} or more to show"
 
 
