@@ -75,7 +75,11 @@ def test_an_engines_lines_on_weights_and_caches_are_read_from_logs_only(tmp_path
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("actor_rollout_ref.model.path", "Qwen/Qwen3-Omni-30B-A3B", {"model_has_experts", "model_is_qwen3_vl_or_3_5", "model_reads_images"}),
+        (
+            "actor_rollout_ref.model.path",
+            "Qwen/Qwen3-Omni-30B-A3B",
+            {"model_has_experts", "model_is_qwen3_vl_or_3_5", "model_reads_images"},
+        ),
         ("model_name_or_path", "HuggingFaceTB/SmolVLM-Instruct", {"model_reads_images"}),
         ("model", "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", set()),
         ("reward_model.model.path", "Qwen/Qwen2.5-VL-7B", set()),
