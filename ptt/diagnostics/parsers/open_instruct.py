@@ -187,7 +187,7 @@ class _Reader:
         )
 
     def _sample(self, record: dict[str, Any]) -> bool:
-        """Read a sample without its tokens; False where it cannot be told from others."""
+        """Read a sample without its tokens; False where nothing identifies it."""
         columns = _columns(record, self._root)
         if columns is None or columns["trajectory_id"] is None:
             return False

@@ -110,7 +110,7 @@ DONE: Final = compiled(rb"\b(HTTP (?:status |code ){0,2})[1-3]\d\d\b", re.IGNORE
 """A status of success, which its digits alone tell from one of failure."""
 MAX_CACHED_LINES: Final = 10_000  # distinct lines, digits aside, whose reading is cached
 WORD: Final = compiled(r"[A-Za-z][A-Za-z]+")
-NAMED: Final = compiled(r"(?<!\S)[\w.]*\w[_-]\S*\d[\w-]*")  # one sample's or one machine's own name
+INSTANCE_NAME: Final = compiled(r"(?<!\S)[\w.]*\w[_-]\S*\d[\w-]*")  # one sample's or one machine's own name
 MAX_WORDS: Final = 7  # of a line that name what happened
 ALIKE_WORDS: Final = 0.8  # of the words: names of hosts and folders may be masked
 MAX_SHAPES: Final = 12  # of a kind: a line that holds names of samples would otherwise make a series of each
@@ -180,7 +180,7 @@ def words_alike(text: str, shape: str) -> bool:
 
 
 def _shape(text: str) -> str:
-    return " ".join(WORD.findall(NAMED.sub(" ", safe_line(text)))[:MAX_WORDS])
+    return " ".join(WORD.findall(INSTANCE_NAME.sub(" ", safe_line(text)))[:MAX_WORDS])
 
 
 def _spoken(line: bytes) -> str:

@@ -42,7 +42,7 @@ IDENTITY: Final = ("toolcallid", "callid", "tooluseid", "toolid", "invocationid"
 FAILURES: Final = frozenset({"error", "failed", "failure", "fail", "exception", "timeout", "timedout", "denied",
                              "rejected"})  # fmt: skip
 SUCCESSES: Final = frozenset({"success", "ok", "succeeded", "completed", "complete", "done", "finished", "passed"})
-NAMED: Final = re.compile(r"[\w./:@-]{1,120}(?:<\|channel\|>\w{1,20})?")  # OpenAI's harmony channel may follow
+FUNCTION_NAME: Final = re.compile(r"[\w./:@-]{1,120}(?:<\|channel\|>\w{1,20})?")  # a harmony channel may follow
 CALLED: Final = re.compile(r"\s*([A-Za-z_][\w.-]{0,80})\s*[\[({](.*)[\])}]\s*", re.DOTALL)
 OPENED: Final = re.compile(r"\s*([A-Za-z_][\w-]{0,80})\[")
 WRITTEN: Final = ("name", "tool_call_id", "status")
@@ -93,7 +93,7 @@ def first(parts: Parts, names: tuple[str, ...]) -> tuple[str, Any] | None:
 def named_call(parts: Parts, uses: Uses) -> list[Message]:
     """Return the call of a message that names one tool beside its text."""
     named = first(parts, ("toolname", "tool", "functionname", "function"))
-    if named is None or not isinstance(named[1], str) or not NAMED.fullmatch(named[1]):
+    if named is None or not isinstance(named[1], str) or not FUNCTION_NAME.fullmatch(named[1]):
         return []
     given = first(parts, ARGUMENTS)
     uses.take("tool", named[0])
@@ -111,10 +111,12 @@ def call_in(found: Any, uses: Uses, *, listed: bool = False) -> Message | None:
     held = parts | parts_of(inner) if inner is not None else parts
     named = next(
         (held[name] for name in NAME if name in held and isinstance(held[name][1], str)
-         and NAMED.fullmatch(held[name][1].strip())), None,
+         and FUNCTION_NAME.fullmatch(held[name][1].strip())), None,
     )  # fmt: skip
     if named is None and listed and isinstance(found.get("type"), str) and "content" not in held:  # {type: click, ...}
-        named = ("type", found["type"]) if NAMED.fullmatch(found["type"]) and found["type"] not in KINDS else None
+        named = (
+            ("type", found["type"]) if FUNCTION_NAME.fullmatch(found["type"]) and found["type"] not in KINDS else None
+        )
     if named is None:
         return None
     given = next((held[name] for name in ARGUMENTS if name in held and held[name][0] != named[0]), None)
@@ -220,7 +222,7 @@ def result_told(message: Message, parts: Parts) -> Message:
     """Return a result with what its object says of the call and how it went."""
     identity = next((label for name in IDENTITY[:-1] if name in parts and (label := as_label(parts[name][1]))), None)
     named = next((parts[name][1] for name in ("toolname", "name", "functionname", "tool") if name in parts
-                  and isinstance(parts[name][1], str) and NAMED.fullmatch(parts[name][1])), None)  # fmt: skip
+                  and isinstance(parts[name][1], str) and FUNCTION_NAME.fullmatch(parts[name][1])), None)  # fmt: skip
     failed = failure_of(parts)
     content = message.get("content")
     if isinstance(content, list) and not all(isinstance(part, dict) and "text" in part for part in content):
@@ -242,7 +244,7 @@ def action_call(text: str, parts: Parts, uses: Uses) -> Message:
     written = CALLED.fullmatch(text) if len(text) < 100_000 else None
     opened = written is None and OPENED.match(text)  # its bracket may be lost, or text follow it
     words = text.split(None, 1)
-    if given is not None and NAMED.fullmatch(text.strip()):
+    if given is not None and FUNCTION_NAME.fullmatch(text.strip()):
         uses.take("arguments", given[0])
         name, arguments = text.strip(), _arguments(given[1])
     elif written is not None:

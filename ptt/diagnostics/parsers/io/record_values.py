@@ -123,7 +123,7 @@ class _Stream:
 
 
 def _settled(held: deque[Any], opened: dict[str, _Stream]) -> Iterator[Any]:
-    """Take the rows off of which no piece of a stream can change what they are."""
+    """Yield the rows at the head of the queue that no later piece of a stream can complete, and remove them."""
     waiting = {id(stream): name for name, stream in opened.items() if not stream.pieces} if held else {}
     while held and (id(held[0]) not in waiting or len(held) > MAX_HELD):
         row = held.popleft()
@@ -135,7 +135,7 @@ def _settled(held: deque[Any], opened: dict[str, _Stream]) -> Iterator[Any]:
 
 
 def _pairs(line: bytes) -> dict[str, str]:
-    """Return the record that a log line is whose parts are `name="text"`, as CrewAI's; XML and Prometheus' are none."""
+    """Read a log line of `name="text"` pairs, as CrewAI writes it, as a record; empty for XML and Prometheus lines."""
     if line.count(b'="') < MIN_QUOTED or line.startswith(b"<") or b'{name="' in line:
         return {}
     text = line.decode("utf-8", "replace")

@@ -74,7 +74,7 @@ MODEL_NAMES: Final[Mapping[str, re.Pattern[str]]] = {
 """What the name of a model tells of it, which itself is not kept."""
 FAMILIES: Final = compiled(r"(?i)qwen|mixtral|gpt-oss|deepseek|glm|kimi|minimax|llama")
 QWEN3_VL: Final = compiled(r"(?i)qwen.{0,4}vl|qwen-?3[-_.]5")
-"""Models with experts whose name tells of which family they are, and one that one known bug is about."""
+"""Model families with experts, known by name, and the one family that verl-7340 affects."""
 NAMES_MODEL: Final = compiled(
     r"(?i)(?:^|[._])(?:model|model_path|model_name|model_name_or_path|model_id|base_model|hf_checkpoint|pretrain)$"
     r"|(?:^|\.)model\.(?:path|name)$"

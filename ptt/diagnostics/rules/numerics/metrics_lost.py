@@ -120,7 +120,7 @@ def _unscored(bad: IntArray, evidence: Evidence) -> tuple[str, ...]:
 
 
 def _lasting_from(series: Series, tail: int) -> int:
-    """Return the place of the first value of those of which most are not finite; `tail`: from where on all are."""
+    """Return the index from which most values are not finite; `tail`: from which none is finite."""
     lost = ~np.isfinite(series.values)
     change = rate_change(lost.astype(np.float64), np.ones(len(lost)))
     begins = tail if change is None else change[0] + int(np.argmax(lost[change[0] :]))
